@@ -72,7 +72,7 @@ def test_what_finds_no_room_is_named_and_keeps_its_segment_until_there_is_room()
     play.retain()
     assert play.store.stats().log_start == 0 and play.service.counts.stuck == 70
     assert play.store.retention.waiting > 0
-    said = " ".join(text for text in play.said if "cannot be carried on" in text)
+    said = " ".join(text for text in play.said if "cannot be copied" in text)
     named = {int(root) for text in said.split(": ")[1:] for root in text.replace(",", " ").split() if root.isdigit()}
     assert set(roots) <= named
     play.store.append = append  # type: ignore[method-assign]

@@ -1,1 +1,1 @@
-"""Transactional messages: half, commit, rollback, check back, and what survives what."""
+"""Transactional messages: halves, commit, rollback, check back, and recovery after a crash."""

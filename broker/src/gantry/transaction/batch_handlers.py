@@ -1,14 +1,14 @@
 """Requests of sinks: DECIDE_BATCH (24004), END_BATCH (24005), LIST_SINKS (24006).  Ours; `broker/docs/transactions.md`.
 
 DECIDE_BATCH goes to the master of the sink's home group, and to no other.  It changes the table without a suspension,
-so of two that come together one is first; the answer leaves when every copy that an acknowledgement counts has the
-change, and a wait that takes too long says that the outcome is open: asked again, it is the same.  While the group
-could not confirm a message it decides nothing either.
+so of two that come together one is first.  The answer is sent when every copy that an acknowledgement counts has the
+change.  When that takes too long, the answer says that the outcome is open; asked again, the request has the same
+outcome.  While the group could not confirm a message it decides nothing either.
 
-END_BATCH goes to every group that may have halves of the batch, and carries the decision; a group that is not the home
-keeps it beside its own, and so also ends what comes late or what the sink did not live to ask for.  A process that has
-just begun does not know yet whether every copy has what it found in its table; it sees to that first, for anyone who
-hears that nothing is left goes on to "done", and what is open of a batch that is done is rolled back.
+END_BATCH goes to every group that may have halves of the batch, and carries the decision.  A group that is not the home
+stores it, and so also ends halves that come late, or that the sink did not ask to end before it stopped.  A process
+that has just started does not know whether every copy has the decisions in its table, so it waits for that first.  A
+sink that is told that nothing is left goes on to "done", and halves of a batch that is done are rolled back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 COMMIT, ABORT, DONE, ASK, FORGET = "commit", "abort", "done", "ask", "forget"
 _LISTED_MAX = 1000
 _LISTED_OF_ONE_MAX = 16_384  # parts of a named sink: several tries of the largest batch; some 3 MB
-_GROUPS_MAX = 1000  # far more than anybody runs
+_GROUPS_MAX = 1000  # far more than any cluster has
 _VERDICTS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "aborted", Outcome.OPEN: "undecided"}
 _LATE = "not confirmed in time; ask again, nothing ends twice"
 _NOT_KEPT = "not kept by every in-sync member yet, the outcome is open; ask again"
@@ -51,7 +51,7 @@ audit = logging.getLogger("gantry.audit")
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The group and its copies: waiting until all have what changed until now, and a look whether they have."""
+    """The group's copies: `caught_up` waits until all have the changes made so far, `noted` returns a check for it."""
 
     group: str
     caught_up: Callable[[], Awaitable[bool]]
@@ -59,7 +59,7 @@ class Copies:
 
 
 class BatchHandlers:
-    """What sinks ask of a group."""
+    """Handlers of the requests of sinks."""
 
     def __init__(
         self, decisions: Decisions, ends: BatchEnds, book: Book, gate: WriteGate, clock: Clock, copies: Copies
@@ -130,7 +130,7 @@ class BatchHandlers:
         return reply(command, body=bodies.dumps({**body, "partCount": len(parts), "group": self._copies.group}))
 
     def tick(self) -> None:
-        """Once a second: forget what has passed, and see whether what a start found is every copy's by now."""
+        """Once a second: forget expired sinks, and check whether every copy has the decisions found at the start."""
         self.decisions.expire(self._clock.now_ms())
         self.decisions.save_if_changed()
         if self._awaited is None and not self.decisions.is_confirmed:
@@ -140,7 +140,7 @@ class BatchHandlers:
             self._awaited = None
 
     def undecided(self) -> tuple[int, int]:
-        """How many open halves of batches nobody decided about; since when the oldest waits (epoch ms; 0: none)."""
+        """Return how many halves of undecided batches are open, and since when the oldest is (epoch ms; 0: none)."""
         count, since_ms = 0, 0
         for key, halves, oldest_ms in self._book.parts.counts():
             if self.decisions.verdict(key) is Outcome.OPEN:
@@ -175,7 +175,7 @@ class BatchHandlers:
         return None
 
     async def _when_kept(self, command: Command, sink: str, refused: Refusal | None) -> Command:
-        """The newest decision; anyone who is refused because of an earlier one acts upon it, too."""
+        """Answer when every copy has the newest decision; also a refusal, because the client acts upon its reason."""
         shown = self._shown(sink)
         if not await self._are_kept():
             return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_KEPT)
@@ -183,7 +183,7 @@ class BatchHandlers:
         return reply(command, code, remark, body=shown)
 
     async def _are_kept(self) -> bool:
-        """Wait until every copy has what is decided by now; False when that takes too long."""
+        """Wait until every copy has all decisions made so far; False when that takes too long."""
         number = self.decisions.number
         if not await self._copies.caught_up():
             return False
@@ -191,7 +191,7 @@ class BatchHandlers:
         return True
 
     def _heard(self, batch: Batch, header: headers.Header, command: Command) -> Refusal | None:
-        """Learn or reserve what the request carries, where this is not the home; at home it has to be known."""
+        """Store the decision or reservation of a request where this is not the home; at home it has to be known."""
         is_done, known = header.boolean("done"), self.decisions.find(batch.sink)
         parts, aborted = _names(command, "parts"), _names(command, "aborted")
         if batch.home == self._copies.group:
@@ -200,7 +200,8 @@ class BatchHandlers:
                 return Refusal(ResponseCode.TRANSACTION_STATE_UNKNOW, remark)
             return None
         if batch.is_passing and known is None and batch.sink not in self._book.parts.sinks():
-            # Nobody else will use this name, and nothing of it is here.  What comes late asks the home (`sinkhomes`).
+            # The name is never used again, and no half of it is here.  Late halves are asked for at the home
+            # (`sinkhomes`).
             return None
         now_ms, refused = self._clock.now_ms(), None
         if header.boolean("reserve"):
@@ -246,7 +247,7 @@ def _summary(sink: Sink) -> dict[str, object]:
 
 
 def _names(command: Command, field: str) -> list[str] | None:
-    """The parts that a body names; None when it names none under this field.  MalformedBodyError: they are no names."""
+    """Return the parts in this field of a body; None without the field.  MalformedBodyError: they are not names."""
     if not command.body:
         return None
     try:

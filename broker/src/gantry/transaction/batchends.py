@@ -1,13 +1,13 @@
 """Ending the halves of a sink's batches in bulk: bounded work per turn, to be asked again until nothing is left.
 
-A sink whose batch is decided asks each group to end what it has of it.  A call ends at most `PER_CALL` halves, in runs
-that share the loop with everybody else, and says how many are left.  Each half goes through `settle` as every end does,
-so one that has ended is never written twice: a call may be repeated, by the same process or by the next, after a crash
-or a failover, at any time.
+A sink whose batch is decided asks each group to end its halves of the batch.  A call ends at most `PER_CALL` halves, in
+runs between which other requests are handled, and returns how many are left.  Each half is ended by `settle`, like
+every other, so none is ended twice.  A call may be repeated at any time, by the same process or by the next one,
+after a crash or a failover.
 
-What counts is the verdict of `decisions` on each part, never the request.  Halves that were acknowledged before the
-call are in the log; the call waits until they are in the book, and answers when what it wrote is confirmed and
-dispatched, so what it says is left is what is left.
+The verdict of `decisions` on each part counts, not the request.  Halves that were acknowledged before the call are in
+the log; the call waits until they are in the book.  It answers when what it wrote is confirmed and dispatched, so the
+returned number is exact.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WAIT_S = 5.0
 
 
 class Ended(NamedTuple):
-    """What a call did; `left` are open halves of which anything is decided, `late`: not confirmed in time."""
+    """Result of a call; `left`: open halves of decided batches; `late`: the ends were not confirmed in time."""
 
     settled: int
     left: int
@@ -40,7 +40,7 @@ class Ended(NamedTuple):
 
 
 class BatchEnds:
-    """One opened store's."""
+    """Ends halves of decided batches in one opened store."""
 
     def __init__(self, settling: Settling, decisions: Decisions, store: Store) -> None:
         self._settling = settling
@@ -54,7 +54,7 @@ class BatchEnds:
         return await self._dispatched.reached(self._store.written.offset, _WAIT_S)
 
     async def end(self, sink: str) -> Ended:
-        """End what is decided of a sink, some of it."""
+        """End at most PER_CALL halves of a sink whose outcome is decided."""
         if not await self.are_gathered():
             return Ended(0, self._left(sink), late=True)
         judged = self._judged(sink)
@@ -64,14 +64,14 @@ class BatchEnds:
             for half, outcome in run:
                 if self._settling.book.open.get(half.current) is half:
                     self._settling.submit(Wish(None, None, half, outcome))
-            # Before this goes on, what was submitted is written, and everybody else had a turn.
+            # Before this goes on, what was submitted is written, and other tasks had their turn.
             await asyncio.sleep(0)
         is_late = not await self._dispatched.reached(self._store.written.offset, _WAIT_S)
         settled = sum(self._settling.outcome(half.root) is outcome for half, outcome in judged)
         return Ended(settled, self._left(sink), is_late)
 
     def _judged(self, sink: str) -> list[tuple[OpenHalf, Outcome]]:
-        """Open halves and what has to become of them, those that nobody may decide yet left out."""
+        """Return the open halves of a sink with their outcome, without those that are not decided yet."""
         found: list[tuple[OpenHalf, Outcome]] = []
         for part in self._settling.book.parts.parts(sink):
             outcome = self._decisions.verdict(part.key)
@@ -90,7 +90,7 @@ class BatchEnds:
         return sum(len(part.roots) for part in parts if self._decisions.verdict_to_be(part.key) is not Outcome.OPEN)
 
     def lacks(self, batch: Batch) -> int:
-        """How many halves of the newest decision's own parts are open: none may be, when it is called done."""
+        """Return how many halves of the newest decision's own parts are open; it can be done only when none is."""
         sink = self._decisions.find(batch.sink)
         if sink is None or sink.batch != batch.number or not sink.parts:
             return 0

@@ -1,13 +1,13 @@
 """Batches of a sink: halves that a stream processor writes in parts, and that one decision ends together.
 
 A *sink* writes batch after batch.  Many writers write a batch at the same time, some of them twice, because a failed
-one is repeated; each try is a *part*, with a name that nobody uses again.  Its halves say to what they belong:
+one is repeated; each try is a *part*, with a unique name.  A property of its halves says to what they belong:
 
     SPARK_TXN    sink/batch/part/home    `home`: the broker group that decides about this sink
 
-Who leads the sink decides which parts make up the batch (`decisions`); those are committed, and all others of the
-batch, no matter who wrote them, are rolled back.  What does not read like this is refused when it comes in: such a half
-would be asked about for ever, and nobody could answer.
+The sink's coordinator decides which parts make up the batch (`decisions`); those are committed, and all other parts of
+the batch are rolled back.  A half with an ill-formed property is refused when it comes in: otherwise it would be
+checked for ever without an answer.
 
 `OpenParts` is the index of what is open by sink, batch and part; it belongs to the book.
 """
@@ -29,7 +29,7 @@ _SINK_ALONE, _PART_ALONE, _HOME_ALONE = re.compile(_SINK), re.compile(_PART), re
 
 
 class BatchKey(NamedTuple):
-    """To what a half belongs."""
+    """Sink, batch and part to which a half belongs, and the sink's home group."""
 
     sink: str
     batch: int
@@ -38,7 +38,7 @@ class BatchKey(NamedTuple):
 
 
 class Part(NamedTuple):
-    """One part of a batch of which something is open; `since_ms` is when the first of it was stored."""
+    """One part of a batch with open halves; `since_ms` is when its first half was stored."""
 
     key: BatchKey
     roots: tuple[int, ...]
@@ -62,7 +62,7 @@ class OpenParts:
         self.halves = 0
 
     def add(self, key: BatchKey, root: int, since_ms: int) -> BatchKey:
-        """A half is open; the key to keep, which all halves of a part share."""
+        """Add an open half; return the key to keep, one object for all halves of a part."""
         parts = self._sinks.setdefault(key.sink, {})
         place = (key.batch, key.part)
         if place not in parts:
@@ -75,7 +75,7 @@ class OpenParts:
         return halves.key
 
     def remove(self, key: BatchKey, root: int) -> None:
-        """It is open no more, or stands elsewhere now and is added again."""
+        """Remove a half that has ended, or that has moved and is added again."""
         parts = self._sinks[key.sink]
         place = (key.batch, key.part)
         roots = parts[place].roots
@@ -87,23 +87,23 @@ class OpenParts:
                 del self._sinks[key.sink]
 
     def sinks(self) -> list[str]:
-        """Sinks with something open."""
+        """Return the names of the sinks with open halves."""
         return list(self._sinks)
 
     def parts(self, sink: str) -> Iterator[Part]:
-        """The parts of a sink with something open, as they are now."""
+        """Yield the parts of a sink that have open halves."""
         for halves in list(self._sinks.get(sink, {}).values()):
             yield Part(halves.key, tuple(halves.roots), halves.since_ms)
 
     def counts(self) -> Iterator[tuple[BatchKey, int, int]]:
-        """Every part with how much of it is open, and since when."""
+        """Yield every part with the number of its open halves, and since when the oldest is open (epoch ms)."""
         for parts in self._sinks.values():
             for halves in parts.values():
                 yield halves.key, len(halves.roots), halves.since_ms
 
 
 def read_key(text: str) -> BatchKey | None:
-    """What the property says; None for what says nothing that can be followed."""
+    """Parse the property SPARK_TXN; None when it is ill-formed."""
     match = _KEY.fullmatch(text)
     if match is None or int(match[2]) > BATCH_MAX:
         return None
@@ -111,12 +111,12 @@ def read_key(text: str) -> BatchKey | None:
 
 
 def is_sink(text: str) -> bool:
-    """Whether this may be a sink's name."""
+    """Return whether this text is valid as the name of a sink."""
     return _SINK_ALONE.fullmatch(text) is not None
 
 
 def is_part(text: str) -> bool:
-    """Whether this may be a part's name."""
+    """Return whether this text is valid as the name of a part."""
     return _PART_ALONE.fullmatch(text) is not None
 
 

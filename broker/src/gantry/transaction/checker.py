@@ -1,10 +1,10 @@
-"""The rules of checking back, without loop, clock or disk: what is open, what it needs, how far the queues are done.
+"""The rules of checking back, without loop, clock or disk: open transactions, what to do with them, and positions.
 
-`Book` is the state.  It hears of every half and every op message in the order of their queues, both from the
-dispatcher while the broker runs and from a start that reads them again; the same records give the same book.
+`Book` is the state.  Every half and every op message is entered in the order of their queues, by the dispatcher while
+the broker runs, and by a start that reads them again; the same records give the same book.
 
     a half with a new root      is open
-    a half with a known root    is where that transaction stands from now on (it was put back, or armed again)
+    a half with a known root    is the place of that transaction from now on (it was put back, or armed again)
     an op                       ends transactions; a copy that comes behind the end of its transaction is dead
 
 Two positions follow, from which a start reads again (and ops from its first half's place in the log, see `recovery`):
@@ -12,17 +12,17 @@ Two positions follow, from which a start reads again (and ops from its first hal
     half offset    everything before it is done: ended, or standing further back
     op offset      everything before it names only halves before the half offset
 
-`decide` says what an open half needs now: nothing, a question to its producers, or to be given up.  Nothing is asked
-before its immunity time (the message's own, or the broker's) is over; a half born in the future (a clock is wrong) is
-not immune; a half that is immune is passed over in memory and never appended again for it.  It is given up when it was
-asked often enough without an answer (a question counts only when it was written to somebody, and who is away now has
-time until they are back), or when it is too old.  `must_move` says which halves are to be put back, so that the half
-offset, and with it what a start has to read, does not stay behind for ever.
+`decide` returns what an open half needs now: nothing, a check with its producers, or to be given up.  A half is not
+checked before its immunity time (the message's own, or the broker's) is over; a half with a born time in the future (a
+clock is wrong) is not immune.  An immune half is skipped in memory and not appended again.  A half is given up when it
+was checked `checks_max` times without an answer, or when it is too old.  A check counts only when it was written to a
+connection; while no producer of the group is connected, the half waits.  `must_move` returns which halves are to be put
+back, so that the half offset moves on, and a start does not have to read more and more.
 
-Halves of a sink's batches (`batches`) are never asked about nor given up, however old: what `decisions` says becomes of
-them, and until it says something they stay open.
+Halves of a sink's batches (`batches`) are never checked nor given up, however old: they end as `decisions` says, and
+until then they stay open.
 
-The cost of a pass is that of the open halves, whatever lies between them: the book does not look at settled ones again.
+The cost of a pass depends only on the number of open halves: the book does not look at settled ones again.
 Memory: about 0.5 KB per open half, 0.25 MB per million settled ones, 8 bytes per op between the op offset and the end.
 
 Source of the rules: RocketMQ's `TransactionalMessageServiceImpl`; where they differ: `broker/docs/divergence.md`.
@@ -49,7 +49,7 @@ _COMPACT_OPS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """When halves are asked about, given up, put back."""
+    """Settings: when halves are checked, given up and put back."""
 
     immunity_ms: int = 6_000
     checks_max: int = 15  # 0: not bounded by their number
@@ -63,17 +63,17 @@ class Rules:
 
 
 class Decision(enum.Enum):
-    """What an open half needs now."""
+    """What has to be done with an open half now."""
 
     WAIT = "wait"
     ASK = "ask"
-    UNANSWERED = "unanswered"  # asked often enough: to be given up, if somebody is there who could have answered
+    UNANSWERED = "unanswered"  # checked often enough: to be given up, if a producer of its group is connected
     GIVE_UP = "give up"
-    JUDGE = "judge"  # a part of a batch: what its sink decided counts, and nobody is asked
+    JUDGE = "judge"  # a part of a batch: the sink's decision counts, and no producer is asked
 
 
 class OpenHalf:
-    """A transaction without an end: where it stands now, and what the rules look at."""
+    """An open transaction: its present place, and the values that the rules use."""
 
     __slots__ = (
         "batch",
@@ -107,13 +107,13 @@ class OpenHalf:
 
     @staticmethod
     def of(record: Record, facts: HalfFacts) -> OpenHalf:
-        """A half as its record says it; whether it is open is another question."""
+        """Make an OpenHalf of a record; whether the transaction is still open is not checked."""
         place = record.log_offset, record.size
         return OpenHalf(record.queue_offset, place, facts, record.born_ms, record.store_ms)
 
 
 def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
-    """What the half needs; `now_ms` is the wall clock."""
+    """Return what has to be done with the half; `now_ms` is the wall clock."""
     if half.batch is not None:
         return Decision.JUDGE
     immunity_ms = immunity_of(half, rules)
@@ -127,7 +127,7 @@ def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
 
 
 def immunity_of(half: OpenHalf, rules: Rules) -> int:
-    """For how long nobody is asked about it, in ms from its birth."""
+    """Return the immunity time of the half, in ms from its born time."""
     return rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
 
 
@@ -136,12 +136,12 @@ class Book:
 
     def __init__(self) -> None:
         self.map = SettleMap()
-        self.open: dict[int, OpenHalf] = {}  # by the queue offset where it stands now, ascending
+        self.open: dict[int, OpenHalf] = {}  # by its present queue offset, ascending
         self.topics: dict[str, int] = {}  # open ones by real topic
         self.parts = OpenParts()  # those that belong to batches of sinks
         self.half_offset = 0
         self.half_end = 0
-        self._moved: dict[int, OpenHalf] = {}  # by root: those that stand elsewhere by now
+        self._moved: dict[int, OpenHalf] = {}  # by root: those that have been put back
         self._op_offset = 0
         self._op_ends: array[int] = array("q")  # per op from _op_offset on: the last half offset that it names
         self._ops_done = 0
@@ -155,7 +155,7 @@ class Book:
 
     @property
     def op_offset(self) -> int:
-        """Everything before it names only halves before the half offset."""
+        """Return the op-queue offset before which all ops name only halves before the half offset."""
         return self._op_offset + self._ops_done
 
     @property
@@ -171,11 +171,11 @@ class Book:
         return self._moved.get(root)
 
     def outcome(self, root: int) -> Outcome | None:
-        """What became of it; None when this has to be looked up in the log."""
+        """Return how a transaction ended, or OPEN; None when this has to be looked up in the log."""
         return Outcome.OPEN if self.find(root) is not None else self.map.get(root)
 
     def add_half(self, half: OpenHalf, is_rearmed: bool) -> None:
-        """The next record of the half queue."""
+        """Enter the next record of the half queue."""
         offset, root = half.current, half.root
         is_next = offset == self.half_end
         self.half_end = max(self.half_end, offset + 1)
@@ -198,16 +198,16 @@ class Book:
             half.batch = self.parts.add(half.batch, root, half.since_ms)
         self.topics[half.topic] = self.topics.get(half.topic, 0) + 1
         if root != offset or not is_next:
-            self._advance()  # an open one more at the end moves nothing
+            self._advance()  # another open half at the end moves no position
 
     def skip_half(self, offset: int) -> None:
-        """A place of the half queue that cannot be read."""
+        """Skip an offset of the half queue whose record cannot be read."""
         self.half_end = max(self.half_end, offset + 1)
         self.map.grow(offset + 1)
         self._advance()
 
     def add_op(self, op_offset: int, settled: Sequence[Settled]) -> None:
-        """The next record of the op queue."""
+        """Enter the next record of the op queue."""
         last = -1
         for root, outcome, copies in settled:
             half = self.find(root)
@@ -234,8 +234,8 @@ class Book:
     def must_move(
         self, rules: Rules, log_limit: int, now_ms: int = 0, unmovable: Container[int] = ()
     ) -> Iterator[OpenHalf]:
-        """The halves to put back now: those below `log_limit` (their segment is about to go), and those
-        behind which too many settled ones stand; one of a batch rests for its immunity time after each time.
+        """Return the halves to put back now: those below `log_limit` (their segment is about to be removed), and those
+        with too many settled ones behind them.  A half of a batch is not put back again within its immunity time.
 
         unmovable: roots of those that cannot be put back; they are passed over.
         """

@@ -1,10 +1,10 @@
 """Records that are no longer in memory, read without a page fault on the event loop.
 
-Anyone who administers transactions looks at old ones, and a fault on the loop would make every producer wait for the
-disk. So a record further behind the end of the log than the warm window is brought in by the cold reader first, as for
-a pull (`store.bring_in`): its head, which says its size, then all of it.  Where the key index is asked, the records of
-all its hits come in before it is.  What comes in is read right after that, so it is in memory unless the machine is
-that short.
+Administration reads old transactions, and a page fault on the loop would make every producer wait for the disk.  So a
+record further behind the end of the log than the warm window is brought in by the cold reader first, as for a pull
+(`store.bring_in`): its head, which holds its size, then all of it.  Before the key index is used, the records of all
+its hits are brought in.  Records are used right after that, so they are still in memory unless the machine is very
+short of it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _FOREVER_MS = 1 << 62
 
 
 class ColdReads:
-    """Reads of administration."""
+    """Reads records and outcomes for administration, old ones by the cold reader."""
 
     def __init__(self, store: Store, settling: Settling) -> None:
         self._store = store
         self._settling = settling
 
     async def bring_in(self, places: list[tuple[int, int]]) -> None:
-        """Have these (log offset, size) in memory; those that are warm are."""
+        """Wait until these (log offset, size) are in memory; warm ones are already."""
         cold = [place for place in places if self._is_cold(place[0])]
         if cold:
             there = asyncio.Event()
@@ -54,7 +54,7 @@ class ColdReads:
         return records.view(hits[0], 0, len(hits[0])) if hits else None
 
     async def outcome(self, root: int) -> Outcome | None:
-        """What became of a transaction, also of one that only the log knows."""
+        """Return how a transaction ended, or OPEN; also of one whose outcome is only in the log."""
         if not self._settling.is_known(root):
             await self._bring_in_hits(names.OP_HALF_TOPIC, str(root))
         return self._settling.outcome(root)

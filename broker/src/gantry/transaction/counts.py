@@ -1,7 +1,7 @@
-"""What happened to transactions, in plain integers; /metrics and `gantry tx` look at them.
+"""Counters of transactions, as plain integers; read by /metrics and `gantry tx`.
 
-`asked` counts questions that were written to a live connection, `answered` the ends that came with the from-check flag,
-`alone` halves whose group had no connection when their turn came, `full` those whose connections took no more.
+`asked` counts checks that were written to a live connection, `answered` the ends that came with the from-check flag,
+`alone` halves whose group had no connection when their turn came, `full` those whose connections had too much output.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ LATENCY_BOUNDS_S = (0.01, 0.1, 1.0, 5.0, 60.0, 600.0, 3600.0, 43200.0, 86400.0)
 
 
 class TransactionCounts:
-    """Counters of one broker's life."""
+    """Counters of one broker since its start."""
 
     __slots__ = (
         "alone",
@@ -46,26 +46,26 @@ class TransactionCounts:
         self.committed: dict[str, int] = {}  # by topic
         self.rolled_back: dict[str, int] = {}
         self.given_up = 0
-        self.judged = 0  # halves of batches that a pass found decided
+        self.judged = 0  # halves of batches that a pass ended, because their batch was decided
         self.put_back = 0
         self.rearmed = 0
         self.repaired = 0  # op messages that a crash had taken, written at the start
         self.repeated = 0  # ends of transactions that had ended that way before
         self.conflicts = 0  # ends that contradict how the transaction had ended
         self.refused: dict[str, int] = {}  # ends refused, by reason
-        self.unknown = 0  # ends that say nothing
-        self.stuck = 0  # now: halves whose segment is to go and that cannot be carried on for want of room
+        self.unknown = 0  # ends that say "unknown"
+        self.stuck = 0  # now: halves whose segment is to go and that cannot be copied, because there is no room
         self.unreadable = 0  # halves whose record could not be read
         self.passes = 0
         self.latencies: dict[str, list[int]] = {}  # by topic: between the bounds
         self.latency_sums_s: dict[str, float] = {}
 
     def refuse(self, reason: str) -> None:
-        """An end was refused."""
+        """Count a refused end, by its reason."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def finish(self, topic: str, is_commit: bool, seconds: float) -> None:
-        """A transaction ended, so long after its half was born."""
+        """Count the end of a transaction, `seconds` after the born time of its half."""
         table = self.committed if is_commit else self.rolled_back
         table[topic] = table.get(topic, 0) + 1
         if not is_commit:

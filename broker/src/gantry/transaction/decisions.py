@@ -1,38 +1,38 @@
-"""What became of the batches of sinks: one decision for each, kept in every copy of the group's metadata.
+"""Decisions about the batches of sinks: one for each batch, kept in every copy of the group's metadata.
 
     commit      the first one for (sink, batch) names the parts that the batch is made of, and the groups where they
-                are; it wins, and everybody who asks later is told it; but for another owner (a query with other
-                rows under the same sink and number), who is refused: he must not take it for his own
+                are.  It is final, and later requests get it as their answer.  Another owner (a query with other
+                rows under the same sink and number) is refused: it must not take the decision for its own
     abort       these parts are never committed; the batch is still open to others
     done        everything of the batch has ended, in every group: the names of its parts are no longer needed
     reserve     a group that is not the sink's home agrees, before the home decides, that it will learn the decision: it
                 has room for the sink, knows no other home of it, and no batch as late as this one
-    learn       a group that is not the sink's home hears a decision, from anyone who ends its halves
+    learn       a group that is not the sink's home gets a decision with a request to end its halves
 
-A group that knows a later batch of a sink rolls back all halves of earlier ones.  So a table that still has a sink
-which its home has forgotten would drop rows of a new query under the old name; `reserve` finds that before anything is
+A group that knows a later batch of a sink rolls back all halves of earlier ones.  So a group that still has a sink
+which its home has forgotten would drop rows of a new query under the old name; `reserve` finds this before anything is
 decided.
 
 A sink decides its batches in their order, and the next one only when the last one is done.  That makes the state small:
 of each sink the newest decided batch (its parts only until it is done) and what was aborted behind it.  What is left
-open of a batch up to that one, and is not among its parts, can never be committed any more, no matter who wrote it and
-whether anybody knows its name: it is rolled back.
+open of a batch up to that one, and is not among its parts, can never be committed any more, even if its name is not in
+the table: it is rolled back.
 
-Bounds, and why they lose nothing:
+Bounds, and why no decision that is still needed is lost:
 
     sinks       `SINKS_MAX`.  A sink that was for one batch only (`is_passing`) is forgotten a day after it is done:
-                nobody else ever had its name.  In a full table one older row makes room for each new one (`_oldest`):
+                its name is never used again.  In a full table one older row makes room for each new one (`_oldest`):
                 passing sinks that are done and copies of other homes' decisions after an hour, then sinks that are at
                 home here, done, and idle for 90 days.  If there is none of these the new sink is refused
     parts       `PARTS_MAX` a batch, `NAMES_MAX` of all batches that are not done, the groups where they are counted in;
                 more are refused, nothing is decided
-    aborted     `NAMES_MAX` together.  Where there is no room, those go that are older than an hour, younger ones never:
-                the commit that an abort forestalls was sent before it, by the same process, and no request is an hour
-                on its way.  If that does not make room the abort is refused, and its halves stay open
+    aborted     `NAMES_MAX` together.  Where there is no room, names older than an hour are removed, never younger ones:
+                the commit that an abort prevents was sent before it, by the same process, and no request is under way
+                for an hour.  If that does not make room the abort is refused, and its halves stay open
 
-A decision is acted upon and told only when the home group has it for good (`confirm`): every change has a number, and
-who waits for the copies says up to which number they have it.  One that only this process knows could be replaced by
-another after a failover, with the first half of its messages delivered.
+A decision takes effect and is returned only when every copy of the home group has it (`confirm`): every change has a
+number, and `confirm` is called with the number up to which the copies have them.  A decision that only this process
+has could be replaced by another one after a failover, when a part of its messages is already delivered.
 """
 
 from __future__ import annotations
@@ -79,11 +79,11 @@ class DecisionCounts:
 
 
 class Decisions:
-    """One group's table.  Loop thread only; implements `broker.role.master_role.Gathered`."""
+    """The decisions of one group.  Loop thread only; implements `broker.role.master_role.Gathered`."""
 
     def __init__(self, state: State, group: str) -> None:
         self.counts = DecisionCounts()
-        self.touched: set[str] | None = None  # sinks that changed, where somebody takes them
+        self.touched: set[str] | None = None  # names of changed sinks, for replication; None without
         self.number = 0
         self._confirmed = 0
         self._state = state
@@ -97,26 +97,26 @@ class Decisions:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the group has every change for good."""
+        """Return whether every copy of the group has every change."""
         return self._confirmed >= self.number
 
     def confirm(self, number: int) -> None:
-        """Every copy of the group has the changes up to this one."""
+        """Record that every copy of the group has the changes up to this number."""
         self._confirmed = max(self._confirmed, number)
 
     def find(self, sink: str) -> Sink | None:
-        """What is known of it, confirmed or not."""
+        """Return the row of a sink, confirmed or not; None when it is not known."""
         return self._sinks.get(sink)
 
     def verdict(self, key: BatchKey) -> Outcome:
-        """What has to become of an open half: committed, rolled back, or OPEN while nobody may say."""
+        """Return how an open half has to end: committed, rolled back, or OPEN while that is not decided."""
         sink = self._sinks.get(key.sink)
         if sink is None or sink.number > self._confirmed:
             return Outcome.OPEN
         return self.verdict_to_be(key)
 
     def verdict_to_be(self, key: BatchKey) -> Outcome:
-        """The same, confirmed or not: to count what has to be ended still, and for nothing else."""
+        """Like `verdict`, but also by unconfirmed decisions; only for counting what has still to be ended."""
         sink = self._sinks.get(key.sink)
         if sink is None:
             return Outcome.OPEN
@@ -128,7 +128,7 @@ class Decisions:
     def commit(
         self, batch: Batch, parts: Iterable[str], now_ms: int, groups: Collection[str] = ()
     ) -> Refusal | None:
-        """Decide a batch, if nobody has; the decision stands in the table then.  None: it is decided."""
+        """Decide a batch unless it is decided already; return why that is refused, None when the decision is stored."""
         sink = self._sinks.get(batch.sink)
         if sink is not None and batch.number == sink.batch:
             if batch.owner and sink.owner and batch.owner != sink.owner:
@@ -151,7 +151,7 @@ class Decisions:
         return None
 
     def reserve(self, batch: Batch, now_ms: int) -> Refusal | None:
-        """Agree to learn what the home will decide about this batch; the sink has a row in the table then."""
+        """Agree to learn the home's decision about this batch: the sink gets a row.  Return why not, if refused."""
         sink = self._sinks.get(batch.sink)
         refused = why_not(batch, frozenset()) or why_not_reserved(batch, sink, self._group)
         refused = refused or self._room(batch.sink, now_ms)
@@ -166,7 +166,7 @@ class Decisions:
         return refused
 
     def learn(self, batch: Batch, parts: Iterable[str] | None, now_ms: int) -> Refusal | None:
-        """Take over what the sink's home decided, None: that it is done; older news than what is known is none."""
+        """Take over the decision of the sink's home, None: the batch is done; older decisions are ignored."""
         sink, wanted = self._sinks.get(batch.sink), frozenset(parts or ())
         if sink is not None and sink.home != batch.home:
             return not_ours(batch, sink, self._group)
@@ -192,7 +192,7 @@ class Decisions:
     def abort(
         self, batch: Batch, parts: Iterable[str], now_ms: int, *, is_learned: bool = False
     ) -> Refusal | None:
-        """See to it that these parts are never committed; no word where the batch is decided already."""
+        """Record that these parts are never committed, unless the batch is decided; return why not, if refused."""
         sink, unwanted = self._sinks.get(batch.sink), frozenset(parts)
         if sink is not None and batch.number <= sink.batch:
             return None
@@ -215,14 +215,14 @@ class Decisions:
         return None
 
     def forget(self, name: str) -> bool:
-        """Nobody will ever use this name again, somebody says; False when it is not known."""
+        """Delete the row of a sink whose name is not used again; return False when it is not known."""
         if self._sinks.pop(name, None) is None:
             return False
         self._touch(name)
         return True
 
     def done(self, batch: Batch) -> None:
-        """Everything of this batch has ended; no word about any but the newest."""
+        """Record that all halves of this batch have ended; ignored for any batch but the newest."""
         sink = self._sinks.get(batch.sink)
         if sink is not None and sink.batch == batch.number and sink.parts is not None:
             sink.parts, sink.groups = None, frozenset()
@@ -233,7 +233,7 @@ class Decisions:
                 sink.number = 0
 
     def expire(self, now_ms: int) -> None:
-        """Forget sinks that were for one batch only."""
+        """Delete sinks that were for one batch only, a day after they were done."""
         old = now_ms - PASSING_KEPT_MS
         for name, sink in list(self._sinks.items()):
             if sink.is_passing and sink.is_done and sink.decided_ms < old:
@@ -263,7 +263,7 @@ class Decisions:
         return Refusal(ResponseCode.SYSTEM_BUSY, remark)
 
     def _oldest(self, now_ms: int) -> str | None:
-        """The sink that makes room in a full table: a copy or a passing one before one that is at home here."""
+        """Return the sink to remove from a full table: copies and passing ones first; None when none is old enough."""
         found: list[tuple[bool, int, str]] = []
         for name, sink in self._sinks.items():
             is_cheap = sink.home != self._group or (sink.is_passing and sink.is_done)
@@ -273,7 +273,7 @@ class Decisions:
         return min(found)[2] if found else None
 
     def _make_room(self, count: int, now_ms: int) -> bool:
-        """Whether so many more names of aborted parts may be kept."""
+        """Remove names of old aborted parts if needed; return whether there is room for `count` more."""
         if self._names() + count <= NAMES_MAX:
             return True
         for name, sink in self._sinks.items():
@@ -286,14 +286,14 @@ class Decisions:
     def _names(self) -> int:
         return sum(len(sink.parts or ()) + len(sink.groups) + len(sink.aborted) for sink in self._sinks.values())
 
-    # What is kept, and carried to slaves
+    # The saved form, which slaves get as well
 
     def keys(self) -> list[str]:
         """The names of all sinks."""
         return list(self._sinks)
 
     def value(self, key: str) -> dict[str, object] | None:
-        """A sink as it is kept and carried; None when it is not known."""
+        """Return a sink as it is saved and sent to slaves; None when it is not known."""
         sink = self._sinks.get(key)
         if sink is None:
             return None
@@ -310,7 +310,7 @@ class Decisions:
         }
 
     def follow(self, key: str, value: object) -> None:
-        """What the master knows of a sink; None for nothing.  ValueError: neither."""
+        """Take over the master's row of a sink; None deletes it.  ValueError: neither."""
         if value is None:
             self._sinks.pop(key, None)
         else:
@@ -318,7 +318,7 @@ class Decisions:
         self._touch(key)
 
     def save_if_changed(self) -> None:
-        """Hand the table to the disk when something changed since the last time, or could not be saved then."""
+        """Save the table in the background when something changed since the last time, or that save failed."""
         if not self._is_changed:
             self._state.retry()
             return
@@ -343,7 +343,7 @@ class Decisions:
                 self._sinks[name] = sink_of(sinks[name], name)
         except ValueError as error:
             raise StoreError(f"sinkDecisions.json: {error}") from error
-        # What a process before this one decided is acted upon when the group is known to have it.
+        # Decisions of an earlier process take effect when every copy is known to have them.
         self.number = 1
         for sink in self._sinks.values():
             sink.number = 1

@@ -1,10 +1,10 @@
-"""END_TRANSACTION (37): commit, roll back, or say that one does not know.
+"""END_TRANSACTION (37): commit, roll back, or "unknown".
 
-An end names its half by queue offset and log offset.  Neither is believed.  Nearly always the book has an open half at
-that queue offset, and then its log offset and its group have to be the ones that are named.  Else the half queue's
-entry at that offset has to point to that log offset, so nothing but a half record can be named, neither the middle of
-one nor one faked inside a body.  Where a half was carried on and its first place is gone with its segment, its unique
-key has to be right instead.  Then the group has to be the one that the half says.  RocketMQ:
+An end names its half by queue offset and log offset.  Both are verified.  Usually the book has an open half at that
+queue offset, and its log offset and group have to be the ones that are named.  Else the half queue's entry at that
+offset has to point to that log offset.  So only a half record can be named, not the middle of one nor one faked inside
+a body.  Where a half was copied and its first place was removed with its segment, its unique key has to be right
+instead.  Then the group has to be that of the half.  RocketMQ:
 `EndTransactionProcessor`; its stock clients send 37 one-way, so refusals are counted as well as answered.
 
 What an end needs is looked up here and settled at the end of the loop's turn (`settle`).  The record of a half that is
@@ -33,7 +33,7 @@ _OUTCOMES = {SYS_COMMIT: Outcome.COMMITTED, SYS_ROLLBACK: Outcome.ROLLED_BACK}
 
 
 class Ends:
-    """Takes what producers say became of their transactions."""
+    """Handles the END_TRANSACTION requests of producers."""
 
     def __init__(self, settling: Settling, store: Store) -> None:
         self._settling = settling
@@ -41,7 +41,7 @@ class Ends:
         self._store = store
 
     def end_run(self, connection: Connection, ends: list[End]) -> None:
-        """What one connection said in one go; answered now or when it is settled."""
+        """Handle the ends of one read of a connection; refusals are answered now, others when they are settled."""
         is_open, submit = self._settling.book.open.get, self._settling.submit
         warm_from = self._store.dispatched.offset - self._store.settings.warm_bytes
         for end in ends:
@@ -63,7 +63,7 @@ class Ends:
 
     def _look_closer(self, connection: Connection, end: End, outcome: Outcome | None) -> Command | None:
         if outcome is None:
-            # RocketMQ does not answer at all here; who waits for an answer should have one.
+            # RocketMQ does not answer at all here; a client that waits for an answer should get one.
             self._counts.unknown += 1
             return reply(end)
         queue_offset, log_offset = end.queue_offset, end.log_offset
@@ -93,7 +93,7 @@ class Ends:
         return None
 
     def _carried_on(self, root: int) -> tuple[int, int, int] | None:
-        """Where the transaction stands whose first half was deleted with its segment; its entry in the half queue."""
+        """Return the half-queue entry of a transaction's copy, when its first half was removed with its segment."""
         half = self._settling.book.find(root)
         return None if half is None else self._store.reader.entry(names.HALF_TOPIC, 0, half.current)
 

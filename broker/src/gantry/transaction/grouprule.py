@@ -1,10 +1,10 @@
-"""A producer group of transactions is nobody else's group.
+"""Detecting other clients in the producer group of a transactional producer.
 
-Any member of the group may be asked about a half, so all of them must know how to answer: a plain producer in the
-same group drops the question.  Consumers under the same name are suspicious unless they consume what the group sends.
-Nothing is refused for it, because it works as long as one is lucky; it is counted, logged and shown.
+Any member of the group may be checked about a half, so all of them must know how to answer: a plain producer in the
+same group drops the check.  Consumers under the same name are suspicious unless they consume what the group sends.
+Nothing is refused for it, because it may work by chance; it is counted, logged and listed.
 
-A violation is remembered as (group, kind) with the number of times that it was seen.
+A violation is stored as (group, kind) with the number of times that it was seen.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TOPICS_MAX = 1_000
 
 
 class GroupRule:
-    """Which groups send transactions, and who else uses their names."""
+    """Groups that send transactions, and violations: other clients that use their names."""
 
     def __init__(self, say: Callable[[str, str], object]) -> None:
         self.groups: dict[str, dict[str, None]] = {}  # by group: the topics that it sent halves for
@@ -27,7 +27,7 @@ class GroupRule:
         self._say = say
 
     def note_half(self, group: str, topic: str) -> None:
-        """This group sends transactions."""
+        """Record that this group sends transactions for a topic."""
         topics = self.groups.get(group)
         if topics is None:
             if len(self.groups) >= _GROUPS_MAX:
@@ -37,19 +37,19 @@ class GroupRule:
             topics[topic] = None
 
     def note_plain(self, group: str) -> None:
-        """This group sent a message that is no half."""
+        """Count a violation when a group that sends transactions sent a message that is not a half."""
         if group in self.groups:
             self._violate(group, PLAIN_SENDS)
 
     def look_at_consumers(self, subscribed: Callable[[str], Iterable[str]]) -> Iterator[None]:
-        """Compare with who is online, a group at a time; `subscribed` gives the topics of a consumer group."""
+        """Check consumers that are online, a group at a time; `subscribed` returns the topics of a consumer group."""
         for group, topics in list(self.groups.items()):
             if any(topic not in topics and not topic.startswith("%") for topic in subscribed(group)):
                 self._violate(group, CONSUMERS)
             yield
 
     def shown(self) -> list[Mapping[str, str | int]]:
-        """For administration."""
+        """Return the violations for administration: group, kind, how often seen."""
         return [{"group": group, "kind": kind, "seen": seen} for (group, kind), seen in self.violations.items()]
 
     def _violate(self, group: str, kind: str) -> None:

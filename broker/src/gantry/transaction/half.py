@@ -1,14 +1,14 @@
-"""Half messages: how a message is kept out of sight, and how the real one is made of it again.
+"""Half messages: hiding a message until its transaction ends, and making the real one of it again.
 
-A transactional message is stored under RMQ_SYS_TRANS_HALF_TOPIC, queue 0; where it wants to go stands in the
-properties REAL_TOPIC and REAL_QID, and everything else of it is left as it came.  Commit makes the real message of
+A transactional message is stored under RMQ_SYS_TRANS_HALF_TOPIC, queue 0; its own topic and queue are kept in the
+properties REAL_TOPIC and REAL_QID, and everything else of it is unchanged.  Commit makes the real message of
 that record: topic and queue restored, transaction bits of the sys flag saying "commit", the field for the prepared
 message's log offset filled.
 
-A half that must leave its place in the queue is *put back*: a copy is appended that says the same.  The transaction
-stays the same one, so a copy carries its identity, the *root*: the queue offset of the first half, in RocketMQ's own
-property TRAN_PREPARED_QUEUE_OFFSET.  It also carries how often its producer was asked, and since when the
-transaction counts as old.  Only the broker may say these three: what a client sends under their names is taken out.
+A half that must leave its place in the queue is *put back*: a copy is appended.  The transaction stays the same one,
+so a copy carries its identity, the *root*: the queue offset of the first half, in RocketMQ's own
+property TRAN_PREPARED_QUEUE_OFFSET.  It also carries how often its producer was checked, and from when the age of the
+transaction counts.  Only the broker may set these three: a client's properties of these names are removed.
 
 Sources: RocketMQ's `TransactionalMessageBridge` and `EndTransactionProcessor`; the cloud product's name for the
 immunity time (`CheckImmunityTimeInSeconds`) is understood beside the open-source one.
@@ -49,7 +49,7 @@ def is_half(send: Send) -> bool:
 
 
 def disguise(send: Send) -> None:
-    """Make a half of an admitted message; its queue is chosen, and no longer stands in `queue_id`."""
+    """Make a half of an admitted message; its chosen queue is then in REAL_QID, not in `queue_id`."""
     halves.disguise(send, names.HALF_TOPIC)
 
 
@@ -65,13 +65,13 @@ def make_real(send: Send, topic: str, queue_id: int, log_offset: int) -> None:
 
 
 def queue_of(topic: TopicConfig, queue_id: int) -> int:
-    """The queue that the message asked for; another one when the topic has shrunk since."""
+    """Return the queue that the message was sent to, or another one when the topic has fewer queues now."""
     queues = max(topic.write_queues, topic.read_queues, 1)
     return queue_id if 0 <= queue_id < queues else queue_id % max(topic.write_queues, 1)
 
 
 def put_back(record: Record, root: int, checks: int, since_ms: int, is_rearmed: bool = False) -> Send:
-    """The copy that takes a half's place, or arms again one that was given up."""
+    """Make the copy that replaces a half in the queue, or that arms again one that was given up."""
     text = with_state(record.properties, root, checks, since_ms)
     if is_rearmed:
         text = properties.add(text, halves.REARMED, b"1")
@@ -79,32 +79,32 @@ def put_back(record: Record, root: int, checks: int, since_ms: int, is_rearmed: 
 
 
 def given_up(record: Record, root: int, checks: int, since_ms: int) -> Send:
-    """The copy that stands for a half that nobody answered for; it can be listed and armed again."""
+    """Make the copy of a half that is given up, because no producer answered; it can be listed and armed again."""
     text = with_state(record.properties, root, checks, since_ms)
     flag = record.sys_flag & ~SYS_TRANSACTION_BITS
     return _copy(record, text, names.CHECK_MAX_TIME_TOPIC, 0, flag, record.log_offset)
 
 
 def question(record: Record, facts: HalfFacts, checks: int) -> Send:
-    """The message as its producer is shown it: under its own topic and queue, with the number of this check."""
+    """Make the message that a check sends to its producer, with its own topic and queue and the check's number."""
     text = properties.add(halves.without(record.properties, _CHECKED), halves.CHECKS, b"%d" % checks)
     if len(text) > PROPERTIES_BYTES_MAX:
-        text = record.properties  # of an older version or a foreign folder: asked without the number
+        text = record.properties  # of an older version or another broker: checked without the number
     queue_id = facts.queue_id if 0 <= facts.queue_id < _QUEUES_MAX else 0
     return _copy(record, text, facts.topic, queue_id, record.sys_flag, record.prepared_offset)
 
 
 def has_room(text: bytes) -> bool:
-    """Whether a half with these properties can be put back, given up and armed again: a record holds what that adds.
+    """Return whether a half can be put back, given up and armed again: whether the added properties fit a record.
 
-    What admission let in can; a half of an older version or of a foreign folder may be longer.
+    Admitted halves can; a half of an older version or of another broker may be longer.
     """
     longest = with_state(text, _NUMBER_MAX, _NUMBER_MAX, _NUMBER_MAX) + halves.REARMED + b"\x011\x02"
     return len(longest) <= PROPERTIES_BYTES_MAX
 
 
 def with_state(text: bytes, root: int, checks: int, since_ms: int) -> bytes:
-    """A half's properties with identity, number of checks and age in them."""
+    """Return a half's properties with its root, number of checks and time from which its age counts."""
     text = halves.without(text, _STATE)
     said = (halves.ROOT, root, halves.CHECKS, checks, halves.SINCE, since_ms)
     return text + b"%b\x01%d\x02%b\x01%d\x02%b\x01%d\x02" % said

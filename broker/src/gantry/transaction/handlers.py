@@ -1,7 +1,7 @@
-"""What is asked about transactions: RESUME_CHECK_HALF_MESSAGE (323), and administration.
+"""Requests about transactions: RESUME_CHECK_HALF_MESSAGE (323), and administration.
 
 Administration is ours (LIST_TRANSACTIONS, SHOW_TRANSACTION, SETTLE_TRANSACTION): `broker/docs/transactions.md`.
-Anyone who settles by hand leaves a line in the log `gantry.audit`.  Old records are read as `coldreads` says.
+Each settlement by hand is logged in `gantry.audit`.  Old records are read by `coldreads`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ audit = logging.getLogger("gantry.audit")
 
 
 class TransactionHandlers:
-    """Requests about transactions."""
+    """Handlers of administrators' requests about transactions, and of RESUME_CHECK_HALF_MESSAGE."""
 
     def __init__(self, service: CheckService, store: Store, clock: Clock) -> None:
         self._service = service
@@ -129,7 +129,7 @@ class TransactionHandlers:
         facts = _facts(record)
         root = facts.root
         if root == _ANYWHERE:
-            # Given up by RocketMQ, which does not say where the half stood: a transaction of its own.
+            # Given up by RocketMQ, which does not store where the half was: it becomes a new transaction.
             root = self._store.next_queue_offset(names.HALF_TOPIC, 0)
         else:
             outcome = await self._cold.outcome(root)
@@ -140,7 +140,7 @@ class TransactionHandlers:
         return None if refused is None else refusal(command, refused)
 
     async def _all_shown(self, places: list[tuple[int, int, int]]) -> AsyncIterator[tuple[int, dict[str, object]]]:
-        """What stands there that can be read, some at a time: others have their turn in between."""
+        """Yield what can be read at these places, some at a time: other tasks run in between."""
         for at in range(0, len(places), _SHOWN_AT_ONCE):
             part = places[at : at + _SHOWN_AT_ONCE]
             await asyncio.sleep(0)
@@ -206,7 +206,7 @@ class TransactionHandlers:
 
 
 def _audit(action: str, facts: HalfFacts, operator: str, connection: Connection) -> None:
-    """What is asked for by hand, whether it is granted or not.  Names are a client's word, so they are quoted."""
+    """Log a settlement by hand, also a refused one.  Names come from clients, so they are quoted."""
     audit.warning(
         "%s transaction %d (%r) of group %r for %s, asked by %r from %s",
         action,
@@ -220,13 +220,13 @@ def _audit(action: str, facts: HalfFacts, operator: str, connection: Connection)
 
 
 def _facts(record: Record) -> HalfFacts:
-    """A half's facts, also from its copy among those given up, whose own queue offset says nothing."""
+    """Return a half's facts; also from its copy among those given up, whose own queue offset is not used."""
     is_half = record.topic == names.HALF_TOPIC
     return HalfFacts(record.properties, record.queue_offset if is_half else _ANYWHERE)
 
 
 def _half_of(record: Record, facts: HalfFacts) -> OpenHalf:
-    """The half that a record is, or, among those given up, is a copy of: that one stands nowhere but at its root."""
+    """Return the half of a record; for a copy among those given up, the half at its root, its only place."""
     half = OpenHalf.of(record, facts)
     if record.topic != names.HALF_TOPIC:
         half.current = half.root

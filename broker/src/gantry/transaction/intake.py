@@ -1,11 +1,11 @@
-"""Halves on their way in: what producers send as transactional becomes a half message here, or is refused.
+"""Taking in halves: a transactional message becomes a half message here, or is refused.
 
-Admission has looked at topic, queue and size by then.  What is refused here: everything when transactions are switched
-off; one more when as many are open as may be (each costs memory until it ends); a producer group that is longer than
-any group's name, which every open half would hold in memory; a part of a batch that does not say of which.
+Admission has checked topic, queue and size before.  Refused here: everything when transactions are switched off; a half
+when `open_max` are open (each needs memory until it ends); a producer group that is longer than any group's name, which
+every open half would hold in memory; a half of a batch that does not say of which.
 
 A redelivery and a dead letter are no halves.  When request 36 fails, Java's clients before 4.6.1 send a message to its
-retry topic with TRAN_MSG and sys flag 4 (`docs/redelivery.md`), and nobody would ever end that transaction.
+retry topic with TRAN_MSG and sys flag 4 (`docs/redelivery.md`), and no client would ever end that transaction.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SEPARATORS = frozenset("\x01\x02")
 
 
 class HalfIntake:
-    """Takes halves in; `open_count` says how many transactions are open."""
+    """Takes halves in; `open_count` returns how many transactions are open."""
 
     def __init__(self, open_count: Callable[[], int], open_max: int, saw_plain: Callable[[str], None]) -> None:
         self.open_max = open_max  # 0: transactions are switched off
@@ -41,7 +41,7 @@ class HalfIntake:
         return half.is_half(send) and names.group_of(send.topic) is None
 
     def take(self, send: Send) -> Refusal | None:
-        """Disguise it, or say why not."""
+        """Make the message a half; return why it is refused, else None."""
         if not self.open_max:
             return _OFF
         if self._open_count() >= self.open_max:
@@ -56,7 +56,7 @@ class HalfIntake:
         if batch is not None and batches.read_key(batch.decode("utf-8", "replace")) is None:
             return Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"{batches.PROPERTY} does not say sink/batch/part/home, and nobody could settle the message",
+                f"{batches.PROPERTY} is not of the form sink/batch/part/home, so the message could never be settled",
             )
         half.disguise(send)
         return None

@@ -1,8 +1,8 @@
-"""What became of a transaction that no table holds: the log knows, through the key index.
+"""Looking up in the log, by the key index, how a transaction ended that no table holds.
 
-Every op message of ours stands there under its root, and every message under its unique key.  So this reaches back as
-far as the log does, and costs a look into the index: it is for ends that come after their half left the settle map,
-and for folders of RocketMQ's broker.
+Every op message of ours is indexed under its root, and every message under its unique key.  So this works as far back
+as the log goes, and costs a look-up in the index.  It is for ends that come after their half was removed from the
+settle map, and for folders of RocketMQ's broker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HITS_MAX = 8
 
 
 def outcome_in_log(reader: Reader, root: int) -> Outcome | None:
-    """What the newest op message with this root says."""
+    """Return the outcome in the newest op message with this root; None when there is none."""
     newest: tuple[int, Outcome] | None = None
     for hit in reader.query(names.OP_HALF_TOPIC, str(root), _HITS_MAX, 0, _FOREVER_MS):
         found = records.view(hit, 0, len(hit))
@@ -34,7 +34,7 @@ def outcome_in_log(reader: Reader, root: int) -> Outcome | None:
 
 
 def was_delivered(reader: Reader, half: OpenHalf) -> bool:
-    """Whether the real message stands in its topic: a commit by RocketMQ's broker, before our time."""
+    """Return whether the real message is in its topic: RocketMQ's broker committed it."""
     record = reader.record_at(half.log_offset)
     key = "" if record is None else HalfFacts(record.properties, record.queue_offset).unique_key
     hits = reader.query(half.topic, key, _HITS_MAX, 0, _FOREVER_MS) if key else []

@@ -1,19 +1,19 @@
-"""Op messages: the log of outcomes, beside the halves that nobody may remove.
+"""Op messages: the outcomes of transactions, because halves cannot be removed from the log.
 
 A half message cannot be deleted from a log, so its end is another message, under RMQ_SYS_TRANS_OP_HALF_TOPIC.  Its
-body is all that RocketMQ's check loop wants to know: the queue offset of the half that is done, a bare decimal number.
-RocketMQ 4 reads nothing else; 5 reads and writes lists too (`12,15,`), and so do we, but write a message for each
-place.  Who settles idempotently needs more, so ours say it in properties that RocketMQ does not look at:
+body is what RocketMQ's check loop reads: the queue offset of the half that is done, as a decimal number.  RocketMQ 4
+reads nothing else.  RocketMQ 5 reads and writes lists too (`12,15,`); we read them, but write a message for each place.
+To settle idempotently more is needed, so ours have properties that RocketMQ ignores:
 
     GANTRY_TX   `12c` or `15r:40:77`  root, outcome (c committed, r rolled back, g given up) and, where the transaction
-                stands elsewhere by now, the offsets of its copies
+                has been put back, the offsets of its copies
     KEYS        the root, so that the key index finds the outcome of a transaction that no table holds any more
 
-A transaction that stands at several places has an op for each, in the order of GANTRY_TX, and each says all of it: one
-is enough for us, and whether the last one is missing can be seen.  An op of RocketMQ's has no GANTRY_TX: it names
-halves, and what became of them has to be found out elsewhere.
+A transaction with several places has an op for each, in the order of GANTRY_TX, and each has the whole property: one
+is enough for us, and a missing last one can be detected.  An op of RocketMQ's has no GANTRY_TX: it names
+halves, and their outcome has to be looked up elsewhere.
 
-A *mark* is an op that names no half.  It only stands in the log: whatever stands before it has its ops (`settle`).
+A *mark* is an op that names no half.  It means that everything before it in the log has its ops (`settle`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _DIGITS_SURE = 19
 
 
 class Outcome(enum.IntEnum):
-    """What became of a transaction; two bits each in the settle map."""
+    """How a transaction ended, or OPEN; two bits each in the settle map."""
 
     OPEN = 0
     COMMITTED = 1
@@ -54,7 +54,7 @@ _OUTCOMES = {letter.decode(): outcome for outcome, letter in _LETTERS.items()}
 
 
 class Settled(NamedTuple):
-    """One transaction's end; `copies` are the queue offsets at which it stands besides its root."""
+    """One transaction's end; `copies` are the queue offsets of its copies, without its root."""
 
     root: int
     outcome: Outcome
@@ -62,7 +62,7 @@ class Settled(NamedTuple):
 
 
 def op_messages(settled: Settled, born_ms: int, host: bytes) -> list[Send]:
-    """The op messages that say so: one for each place where the transaction stands."""
+    """Make the op messages of an end: one for each place of the transaction in the half queue."""
     root, outcome, copies = settled
     body = b"%d" % root
     if not copies:
@@ -73,7 +73,7 @@ def op_messages(settled: Settled, born_ms: int, host: bytes) -> list[Send]:
 
 
 def mark(born_ms: int, host: bytes) -> Send:
-    """The op message that settles nothing."""
+    """Make an op message that settles nothing, see the module."""
     return _op(_NO_HALF, b"", _MARK, born_ms, host)
 
 
@@ -91,7 +91,7 @@ def _op(body: bytes, key: bytes, state: bytes, born_ms: int, host: bytes) -> Sen
 
 
 def settled_in(text: bytes) -> list[Settled] | None:
-    """What an op's properties say, nothing for a mark; None for an op of RocketMQ's, whose body has to be read."""
+    """Return the ends in an op's properties, none for a mark; None for an op of RocketMQ's, which has only a body."""
     (state,) = properties.pick(text, _LOOKED_AT)
     if state is None:
         return None
@@ -108,13 +108,13 @@ def settled_in(text: bytes) -> list[Settled] | None:
 
 
 def offsets_in(body: bytes) -> list[int]:
-    """The half-queue offsets that an op's body names; what is no number is passed over, as RocketMQ does."""
+    """Return the half-queue offsets in an op's body; what is not a number is skipped, as in RocketMQ."""
     words = [word.strip() for word in body.split(b",")]
     return [int(word) for word in words if word.isdigit() and len(word) <= 19 and int(word) <= _OFFSET_MAX]
 
 
 def cut_short(text: bytes, body: bytes) -> Settled | None:
-    """What an op settles, when it is not the last of its transaction's: the others were to follow it."""
+    """Return the end of an op that is not the last of its transaction, so that others should follow it; else None."""
     settled, named = settled_in(text), offsets_in(body)
     if settled is None or len(settled) != 1 or len(named) != 1:
         return None

@@ -1,10 +1,10 @@
-"""Changes of transactions that are written and not dispatched yet, by root.
+"""Changes of transactions that are written but not dispatched yet, by root.
 
-Between append and dispatch neither queues nor settle map show a change.  Each knows which record will: an op for an
-end, a copy in the half queue for a move.  An end that comes while its transaction moves keeps the place that it moves
-to, because its op has to name that place too.
+Between append and dispatch a change is neither in queues nor in the settle map.  Each change stores which record will
+show it: an op for an end, a copy in the half queue for a move.  An end that comes while its transaction moves keeps the
+new place, because its op has to name that place too.
 
-What cannot be written yet (`repair`) has ended all the same: no record shows it until one is written.
+Ends whose ops cannot be written yet (`repair`) are pending until the ops are written.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Change:
 
 
 class Pending:
-    """Loop thread only; as long as what is between two marks."""
+    """The pending changes; bounded by what is written and not dispatched.  Loop thread only."""
 
     def __init__(self) -> None:
         self._changes: dict[int, _Change] = {}
@@ -38,29 +38,29 @@ class Pending:
         return root in self._changes
 
     def outcome(self, root: int) -> Outcome | None:
-        """How it will have ended; None when nothing is pending that ends it."""
+        """Return the outcome of a pending end; None when no end is pending."""
         change = self._changes.get(root)
         return None if change is None or change.outcome is Outcome.OPEN else change.outcome
 
     def copy(self, root: int) -> int:
-        """The half-queue offset that it is on the way to, -1 when it is on none."""
+        """Return the half-queue offset to which the transaction moves, -1 when it does not move."""
         change = self._changes.get(root)
         return -1 if change is None else change.copy
 
     def ends(self, root: int, outcome: Outcome, op: int = _NEVER) -> None:
-        """Its last op, at this op-queue offset, is written; or never was."""
+        """Record that the last op of an end is written, at this op-queue offset; _NEVER: it is not written yet."""
         self._changes[root] = _Change(outcome, op, self.copy(root))
 
     def moves(self, root: int, copy: int) -> None:
-        """Its copy, at this half-queue offset, is written."""
+        """Record that the copy of a moving transaction is written, at this half-queue offset."""
         self._changes[root] = _Change(Outcome.OPEN, copy, copy)
 
     def forget(self, root: int) -> None:
-        """What was written is dispatched already."""
+        """Forget a change that is dispatched already."""
         self._changes.pop(root, None)
 
     def shown(self, is_half: bool, end: int, roots: Iterable[int]) -> None:
-        """The half queue, or the op queue, was dispatched up to `end`: what is pending there is in the book now."""
+        """Forget changes of these roots that the book has now: the half or op queue was dispatched up to `end`."""
         for root in roots:
             change = self._changes.get(root)
             if change is not None and (change.outcome is Outcome.OPEN) == is_half and change.shown_at < end:

@@ -1,21 +1,21 @@
-"""A start: the book is read back from half and op queue, and ops that a crash took are found.
+"""Recovery at a start: the book is filled from half and op queue, and ops that a crash removed are found.
 
-Positions come from the consumer offsets of CID_RMQ_SYS_TRANS, where RocketMQ keeps them; what stands behind them is
-read in the order of the log, and goes through the same `Book` as at run time.  How much that is, the rules bound
-(`Rules.settled_behind_max`): about 15 us per half and op.
+Positions are the consumer offsets of CID_RMQ_SYS_TRANS, where RocketMQ keeps them.  The records behind them are read in
+the order of the log and entered into the same `Book` as at run time.  Their number is bounded by
+`Rules.settled_behind_max`; each takes about 15 us.
 
 The two positions are two offsets, which files and slaves get one after the other: an old half offset may come with a
-new op offset, which has passed ops of halves that are read again.  Such a half would be asked about and delivered once
-more.  An op stands in the log behind every half that it names, so ops are read from the first half's place on at least.
+new op offset, which has passed ops of halves that are read again.  Such a half would be checked and delivered once
+more.  An op is in the log behind every half that it names, so ops are read at least from the first half's place on.
 
-An op of RocketMQ's names halves and not what became of them.  The real message tells: it stands in its topic under
-the half's unique key and names the half's log offset; a copy among those given up tells the other case.
+An op of RocketMQ's names halves and not their outcome.  A committed half has a real message: it is in its topic under
+the half's unique key and names the half's log offset.  A half that was given up has a copy among those given up.
 
-A run of messages and ops may be cut by a crash between them.  No other run is appended before that is repaired, so
-only what stands behind the last op can lack one: `unlogged` walks that part of the log and finds messages that name an
-open half in their field for the prepared message, and copies of given-up halves.  The last op itself tells whether
-others of its transaction are missing: we need them no more, RocketMQ's broker does, if the folder goes there.  How
-much log stands behind the last op, marks bound (`Rules.unmarked_bytes_max`).
+A crash may cut a run between a message and its ops.  No other run is appended before that is repaired, so only messages
+behind the last op can lack one.  `unlogged` reads that part of the log and finds messages that name an open half in
+their field for the prepared message, and copies of given-up halves.  The last op itself says whether others of its
+transaction are missing: we do not need them, but RocketMQ's broker does, if it gets the folder.  Marks bound how much
+log is behind the last op (`Rules.unmarked_bytes_max`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HITS_MAX = 32
 
 
 def read_back(reader: Reader, offsets: Offsets, book: Book) -> Iterator[None]:
-    """Fill the book; in small slices."""
+    """Fill the book from the half and op queues, in small slices."""
     half_at, half_end = _range(reader, offsets, names.HALF_TOPIC)
     op_at, op_end = _range(reader, offsets, names.OP_HALF_TOPIC)
     op_at = min(op_at, _first_op(reader, range(half_at, half_end), op_at))
@@ -71,19 +71,19 @@ def add_half(book: Book, record: Record) -> HalfFacts:
 def enter(
     book: Book, facts: HalfFacts, queue_offset: int, place: tuple[int, int], born_ms: int, store_ms: int
 ) -> None:
-    """Enter what is known of a half into the book."""
+    """Enter a half into the book."""
     facts.group, facts.topic = intern(facts.group), intern(facts.topic)
     book.add_half(OpenHalf(queue_offset, place, facts, born_ms, store_ms), facts.is_rearmed)
 
 
 def ops_end(reader: Reader) -> int:
-    """Where the last op message ends; 0 when there is none."""
+    """Return the log offset at which the last op message ends; 0 when there is none."""
     last = _last_op(reader)
     return 0 if last is None else last[0] + last[1]
 
 
 def unlogged(reader: Reader, book: Book) -> Iterator[list[Settled]]:
-    """Transactions that ended without an op, or without all of them, by parts of the log."""
+    """Yield transactions that ended without all of their ops, for one part of the log after the other."""
     last = _last_op(reader)
     if last is not None:
         op = reader.record_at(last[0])
@@ -121,13 +121,13 @@ def _half_at(reader: Reader, book: Book, log_offset: int) -> OpenHalf | None:
 
 
 def _range(reader: Reader, offsets: Offsets, topic: str) -> tuple[int, int]:
-    """From the saved position, as far as the queue still or already has it, to the queue's end."""
+    """Return the offsets from the saved position to the queue's end; a position outside the queue is clipped."""
     low, high = reader.queue_range(topic, 0) or (0, 0)
     return min(max(offsets.query(names.TRANSACTION_GROUP, topic, 0), low), high), high
 
 
 def _first_op(reader: Reader, read_again: range, otherwise: int) -> int:
-    """No op before it names any of these halves; `otherwise` where there is none."""
+    """Return an op-queue offset before which no op names any of these halves; `otherwise` without halves."""
     for offset in read_again:
         entry = reader.entry(names.HALF_TOPIC, 0, offset)
         if entry is not None:
@@ -159,12 +159,12 @@ def _read_op(reader: Reader, book: Book, offset: int) -> None:
 
 
 def foreign(reader: Reader, book: Book, record: Record) -> list[Settled]:
-    """What an op of RocketMQ's settles."""
+    """Return the ends in an op of RocketMQ's."""
     return [_foreign(reader, book, offset) for offset in offsets_in(record.body) if offset >= book.half_offset]
 
 
 def _foreign(reader: Reader, book: Book, offset: int) -> Settled:
-    """What became of a half that RocketMQ's broker settled."""
+    """Find out how a half ended that RocketMQ's broker settled."""
     half = book.open.get(offset)
     if half is None:
         return Settled(book.root_at(offset), book.map.get(offset) or Outcome.ROLLED_BACK)

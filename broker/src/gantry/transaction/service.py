@@ -1,17 +1,17 @@
-"""The running part: it carries out what the rules of `checker` decide, in slices, and keeps the positions.
+"""The check service: it carries out what the rules of `checker` decide, in slices, and saves the positions.
 
-A *pass* goes over the open halves once per interval, oldest first; each is left alone, asked about or given up, or, as
-part of a batch, becomes what its sink decided.  The question (CHECK_TRANSACTION_STATE, 39) is one-way and goes to any
-live connection of the producer group in turn, no matter who sent the half; it counts only when it was written.  A
-connection that takes no more is passed over, and the next pass begins where this one could not get on, so that a slow
-producer's oldest halves do not hide its others.  A half whose record is no longer in memory is brought in by the cold
-reader first.
+A *pass* goes over the open halves once per interval, oldest first.  Each is left alone, checked or given up; a half of
+a batch is ended as its sink decided.  The check (CHECK_TRANSACTION_STATE, 39) is one-way and goes to the live
+connections of the producer group in turn, no matter which of them sent the half; it counts only when it was written.  A
+connection with too much output is skipped.  The next pass begins where this one could not go on, so that a slow
+producer's oldest halves do not keep its others from being checked.  A half whose record is no longer in memory is
+brought in by the cold reader first.
 
-`tick`, once a second: repairs tried again, a mark in the op queue when one is due, positions saved, halves put back
-that have to move.  Positions are saved only when what they were derived from is durable, so that a power cut cannot
-leave a position that has passed a half whose end it took away.  A start copes with two of different moments.
+`tick`, once a second: repairs are tried again, a mark is written when one is due, positions are saved, halves that have
+to move are put back.  Positions are saved only when the log that they were derived from is durable.  Otherwise a power
+cut could leave a position behind a half whose end it removed.  The two positions need not be of the same moment.
 
-Nothing here waits for anything; a pass that cannot do something does it in the next.
+No step waits; what a pass cannot do is done in the next one.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _NAMED_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the service asks of the rest of the broker."""
+    """The functions of the rest of the broker that the service uses."""
 
     producers: Callable[[str], Iterable[Connection]]  # live connections of a producer group
     subscribed: Callable[[str], Iterable[str]]  # topics of a consumer group
@@ -69,7 +69,7 @@ class _Positions(NamedTuple):
 
 
 class CheckService:
-    """Owns the book.  Loop thread only."""
+    """Checks open transactions; owner of the book.  Loop thread only."""
 
     def __init__(
         self,
@@ -91,16 +91,16 @@ class CheckService:
         self._offsets = offsets
         self._clock = clock
         self._outside = outside
-        self._turns: dict[str, int] = {}  # by group: whose turn it is
-        self._go_on_at = 0  # the half-queue offset at which the last pass could not get on
+        self._turns: dict[str, int] = {}  # by group: the connection whose turn it is
+        self._go_on_at = 0  # the half-queue offset at which the last pass could not go on
         self._coming: set[int] = set()  # where halves stand that the cold reader was asked for
         self._has_room = True
-        # Roots of open halves that came with an older version or a foreign folder and that no copy can be made of.
+        # Roots of open halves of an older version or of another broker of which no copy can be made.
         self.unmovable: set[int] = set()
         self._positions: _Positions | None = None
 
     def recover(self) -> Iterator[None]:
-        """Read back what is open and repair what a crash left; before the first message is taken.
+        """Read open transactions back and repair missing ops; before the first message is accepted.
 
         Nothing is appended meanwhile, and all that is in the log is confirmed.
         """
@@ -119,7 +119,7 @@ class CheckService:
         self.settling.repair(ended)
 
     def run_pass(self) -> Iterator[None]:
-        """Look at every half that is open now, once."""
+        """Go over every half that is open now, once, in slices."""
         self.counts.passes += 1
         begun_ms, begun_s = self._clock.now_ms(), self._clock.monotonic()
         offsets = list(self.book.open)
@@ -143,7 +143,7 @@ class CheckService:
         yield from self.group_rule.look_at_consumers(self._outside.subscribed)
 
     def tick(self) -> Iterator[None]:
-        """What is due every second."""
+        """Once a second: repairs, marks, positions, halves to put back; in slices."""
         self.settling.repair()
         self.settling.mark(self.rules.unmarked_bytes_max)
         self._save_positions()
@@ -180,17 +180,17 @@ class CheckService:
             self.settling.shown(topic, end, roots)
 
     def _adopt_topics(self) -> None:
-        """A topic that nothing but halves was sent to may have been made just before a crash."""
+        """Create missing topics of open halves: a crash may have come before the topic was saved."""
         for name in self.settling.adopt_topics(self.book.topics):
             self._outside.say(f"adopted {name}", f"topic {name} has open halves and was not saved: made again")
 
     def _owed_from(self) -> int | None:
-        """Retention leaves everything from here on."""
+        """Return the log offset from which retention may remove nothing; None when no transaction is open."""
         oldest = self.book.oldest()
         return None if oldest is None else oldest.log_offset
 
     def _do(self, half: OpenHalf, act: Callable[[OpenHalf], None]) -> None:
-        """Act on a half whose record is in memory, now or when the cold reader has brought it."""
+        """Act on a half now, or when the cold reader has brought its record into memory."""
         if self._store.dispatched.offset - half.log_offset <= self._store.settings.warm_bytes:
             act(half)
         elif half.current not in self._coming:
@@ -203,7 +203,7 @@ class CheckService:
             act(half)
 
     def _connected(self, half: OpenHalf) -> list[Connection]:
-        """The live connections of its group; that there is none is counted and said."""
+        """Return the live connections of the half's group; count and log it when there is none."""
         connections = [one for one in self._outside.producers(half.group) if not one.closed]
         if not connections:
             self.counts.alone += 1
@@ -214,7 +214,7 @@ class CheckService:
         return connections
 
     def _judge(self, half: OpenHalf) -> None:
-        """A half of a batch: what its sink decided, if the group knows it for good."""
+        """End a half of a batch as its sink decided, if every copy of the group has the decision."""
         assert half.batch is not None
         outcome = self.decisions.verdict(half.batch)
         if outcome is not Outcome.OPEN:
@@ -242,7 +242,7 @@ class CheckService:
         self.counts.asked += 1
 
     def _question(self, half: OpenHalf, record: Record, facts: HalfFacts) -> tuple[dict[str, str], bytes]:
-        """Header and body of request 39: the body is a whole record, as if it stood in its own topic."""
+        """Make header and body of request 39: the body is a whole record, as if it were in its own topic."""
         send = halves.question(record, facts, half.checks)
         send.queue_offset = record.queue_offset
         body = bytearray(records.size_of(send, len(record.store_host)))
@@ -278,7 +278,7 @@ class CheckService:
         return record
 
     def _put_back_some(self) -> bool:
-        """Put back halves that have to move; whether there may be more."""
+        """Put back halves that have to move; return whether there may be more."""
         before = self.counts.put_back
         limit = self._store.retention.carry_below()
         self._has_room = True
@@ -293,7 +293,7 @@ class CheckService:
         return self.counts.put_back > before
 
     def _movable(self, half: OpenHalf) -> Record | None:
-        """Its record, if a copy of it can be stored; else it stays where it is, and is asked about until it ends."""
+        """Return the half's record if a copy of it can be stored; else None: it stays, and is checked until it ends."""
         record = self._record(half)
         if record is None or halves.has_room(record.properties):
             return record
@@ -314,14 +314,15 @@ class CheckService:
         self.counts.put_back += self._has_room
 
     def _report_stuck(self, limit: int) -> None:
-        """Name those that have to be carried on and cannot be; their segment stays."""
+        """Log the transactions that have to be copied and find no room; their segment stays."""
         roots = [str(half.root) for half in takewhile(lambda half: half.log_offset < limit, self.book.open.values())]
         self.counts.stuck = len(roots)
         for at in range(0, min(len(roots), _NAMED_MAX), _NAMED_A_LINE):
             self._outside.say(
                 f"stuck transactions {at}",
-                f"{len(roots)} open transactions cannot be carried on for want of room, and their segment stays; make "
-                f"room or settle them by `gantry tx`: {', '.join(roots[at : at + _NAMED_A_LINE])}",
+                f"{len(roots)} open transactions cannot be copied to the log's end because the disk has no room, and "
+                f"their segment stays; make room or settle them by `gantry tx`: "
+                f"{', '.join(roots[at : at + _NAMED_A_LINE])}",
             )
 
     def _save_positions(self) -> None:

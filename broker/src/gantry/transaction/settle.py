@@ -1,26 +1,24 @@
-"""Settling: how a transaction ends once, no matter who says so, and however often.
+"""Settling: a transaction ends once, no matter which requests end it, and how often they come.
 
-Everything that changes a transaction goes through here, because each change is an append, and between the append and
-its dispatch nothing in queues or settle map shows it yet.  That time is covered by `pending`, by root:
+Every change of a transaction is made here, because each change is an append, and between the append and
+its dispatch it is neither in queues nor in the settle map.  For that time `pending` holds it, by root:
 
     an end (37, administration)   real message (commit only) and its ops in one run
     giving up                     copy for TRANS_CHECK_MAX_TIME_TOPIC and its ops in one run
     putting back, arming again    a copy in the half queue
 
-Ends are gathered during one turn of the loop and leave as one run, each message right before its own ops; no timer.  An
-end is answered when its op is confirmed.  So a message can lack its op only where a crash cut the last run, and that
-stands behind the last op message: a start looks there (`recovery`), and until what it finds is repaired nothing else
-ends.  That a start need not look far, open halves or not, `mark` sees to: an op that settles nothing, when much else
-has come behind the last one.  It stands in the log itself, so it cannot say more than what survived with it.
+Ends are gathered during one turn of the loop and appended as one run, each message right before its own ops.  An end is
+answered when its op is confirmed.  So a message can lack its op only where a crash cut the last run, behind the last op
+message.  A start looks there (`recovery`), and until that is repaired no other transaction ends.  `mark` bounds how far
+a start has to look: it writes an op that settles nothing when much else was written behind the last op.
 
-How it is known that a transaction has ended: it is pending, or the settle map has its root, or the key index has an op
-message with that root; the record of the half, at whatever copy, names the root.  All of this is derived from the log,
-so it is known after a restart and on another member as well, as long as the log reaches back.  Cost: 0.25 MB per
-million halves for the map, an index entry per end, a look into the index for an end that comes after its half left the
-map.
+A transaction has ended when an end is pending, or the settle map has its root, or the key index has an op message with
+that root; the record of the half and of each copy names the root.  All of this is derived from the log, so it is known
+after a restart and on other members as well, as far back as the log goes.  Cost: 0.25 MB per million halves for the
+map, an index entry per end, and a look-up in the index for an end whose half is no longer in the map.
 
 A second end of the same kind is answered like the first.  One of the other kind is refused (TRANSACTION_SHOULD_COMMIT
-or _ROLLBACK says what it was) and counted.  An end after giving up is accepted: the business knows better now.
+or _ROLLBACK says what it was) and counted.  An end after giving up is accepted: the producer has the answer now.
 """
 
 from __future__ import annotations
@@ -68,16 +66,16 @@ _SAYS = {
 
 
 class Wish(NamedTuple):
-    """A wish to end one transaction, whose half is as its record says."""
+    """A request to end one transaction, with its half."""
 
-    connection: Connection | None  # None: the broker itself wishes it, and nobody waits for an answer
+    connection: Connection | None  # None: the broker itself ends it, without an answer
     request: Request | None
     half: OpenHalf
     outcome: Outcome
 
     @property
     def asker(self) -> tuple[Connection, Request] | None:
-        """Who waits for the answer to what."""
+        """Return the connection and the request to be answered; None when no answer is expected."""
         if self.connection is None or self.request is None or self.request.is_oneway:
             return None
         return self.connection, self.request
@@ -88,7 +86,7 @@ Change = tuple["Send | None", Settled]
 
 
 class Settling:
-    """The one way for a transaction to change.  Loop thread only."""
+    """Makes all changes of transactions.  Loop thread only."""
 
     def __init__(
         self,
@@ -110,19 +108,19 @@ class Settling:
         self._later = later
         self._waiting: list[Wish] = []
         self._pending = Pending()
-        self._owed: list[Settled] = []  # ended, and their ops are not written
+        self._owed: list[Settled] = []  # ended, but their ops are not written yet
         self._ops_end = 0  # behind the last op message of the log
         # What happens to a real message before it is appended: one that asks for a delay is disguised again.
         self.redirect: Callable[[Send], None] = lambda send: None
 
     def submit(self, wish: Wish) -> None:
-        """Settle with all others that come in this turn of the loop; the answer goes out when it is confirmed."""
+        """Settle together with all others of this turn of the loop; the answer is sent when it is confirmed."""
         if not self._waiting:
             self._later(self.flush)
         self._waiting.append(wish)
 
     def flush(self) -> None:
-        """Append what waits."""
+        """Append the ends that were submitted in this turn of the loop."""
         waiting, self._waiting = self._waiting, []
         try:
             while waiting:
@@ -130,13 +128,13 @@ class Settling:
                 self._settle(waiting[:count])
                 waiting = waiting[count:]
         finally:
-            # There is nothing left unless something raised, which is a bug: nobody waits for an answer because of it.
+            # Something is left only after an exception, which is a bug: its clients get an answer all the same.
             for wish in waiting:
                 self.counts.refuse("failed")
                 self._refuse(wish, _FAILED)
 
     def outcome(self, root: int) -> Outcome | None:
-        """What became of a transaction, or will have when what is written is dispatched; None: nothing known."""
+        """Return how a transaction ended, or ends when what is written is dispatched; None: not known."""
         ended = self._pending.outcome(root)
         if ended is not None:
             return ended
@@ -144,19 +142,19 @@ class Settling:
         return outcome_in_log(self._store.reader, root) if known is None else known
 
     def is_known(self, root: int) -> bool:
-        """Whether `outcome` need not look into the log."""
+        """Return whether `outcome` needs no look-up in the log."""
         return root in self._pending or self.book.outcome(root) is not None
 
     def is_moving(self, root: int) -> bool:
-        """Whether a change of it is written and not dispatched."""
+        """Return whether a change of the transaction is written and not dispatched."""
         return root in self._pending
 
     def put_back(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
-        """Append a copy that takes its place; False when that is not possible now."""
+        """Append a copy that replaces the half; return False when that is not possible now."""
         return self._move(root, halves.put_back(record, root, checks, since_ms), is_owed=True)
 
     def rearm(self, connection: Connection, request: Request, root: int, record: Record) -> Refusal | None:
-        """Open again one that was given up; answered when that is confirmed."""
+        """Open a transaction again that was given up; answered when that is confirmed.  Return why not, if refused."""
         if not halves.has_room(record.properties):
             return _NO_ROOM
         copy = halves.put_back(record, root, 0, self._clock.now_ms(), is_rearmed=True)
@@ -168,7 +166,7 @@ class Settling:
         return None
 
     def give_up(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
-        """Move it to the topic of those that nobody answered for; False when that is not possible now."""
+        """Copy the half to the topic of given-up halves and end it; return False when that is not possible now."""
         self._topics.ensure(TopicConfig(names.CHECK_MAX_TIME_TOPIC, read_queues=1, write_queues=1))
         copy = halves.given_up(record, root, checks, since_ms)
         if self._append([(copy, self._settled(root, Outcome.GIVEN_UP))]) is not None:
@@ -177,9 +175,9 @@ class Settling:
         return True
 
     def repair(self, settled: Sequence[Settled] = ()) -> bool:
-        """Write the ops that a crash took from these, and from those before; False when that is not possible now.
+        """Write the missing ops of these and of earlier repairs; return False when that is not possible now.
 
-        Written or not, these transactions have ended, and no other ends before they are written.
+        These transactions have ended, also before their ops are written; no other transaction ends before that.
         """
         for one in settled:
             self._pending.ends(one.root, one.outcome)
@@ -194,11 +192,11 @@ class Settling:
         return True
 
     def start_from(self, ops_end: int) -> None:
-        """The last op message of the log ends here."""
+        """Set the log offset at which the last op message ends."""
         self._ops_end = ops_end
 
     def mark(self, behind_bytes_max: int) -> bool:
-        """Write an op that settles nothing, if a start now would look through more than this; whether it did."""
+        """Write a mark if a start would have to read more than this behind the last op; return whether it did."""
         oldest = self.book.oldest()
         if oldest is None or self._owed or self._gate.refusal is not None:
             return False
@@ -207,11 +205,11 @@ class Settling:
         return self._run([oplog.mark(self._clock.now_ms(), self._store.store_host)]) is None
 
     def adopt_topics(self, wanted: Iterable[str]) -> list[str]:
-        """Make the topics that open halves want and that are not there; their names."""
+        """Create missing topics of open halves; return their names."""
         return self._topics.adopt([(name, 0) for name in wanted if name])
 
     def shown(self, topic: str, end: int, roots: list[int]) -> None:
-        """The half or op queue was dispatched up to `end`: what is pending there is in the book now."""
+        """Forget pending changes of these roots: the half or op queue was dispatched up to `end`."""
         self._pending.shown(topic == names.HALF_TOPIC, end, roots)
 
     def _move(self, root: int, copy: Send, is_owed: bool = False) -> bool:
@@ -225,13 +223,13 @@ class Settling:
             return False
         except StoreError:
             return False
-        # With nothing to wait for, the copy is dispatched already and there is nothing pending.
+        # When the append was confirmed at once, the copy is dispatched already and nothing is pending.
         if copy.log_offset >= self._store.dispatched.offset:
             self._pending.moves(root, copy.queue_offset)
         return True
 
     def _settle(self, wishes: list[Wish]) -> None:
-        """One run: what is new among these; the others are answered by what is known."""
+        """Settle these in one run; those that have ended already are answered from the known outcome."""
         fresh: dict[int, Wish] = {}
         changes: list[Change] = []
         answered: list[Wish] = []
@@ -260,7 +258,7 @@ class Settling:
         self._answer(answered)
 
     def _answer(self, wishes: list[Wish]) -> None:
-        """SUCCESS for all of them, once what is written now is confirmed."""
+        """Answer all of them with SUCCESS when everything written so far is confirmed."""
         replies: dict[Connection, list[bytes]] = {}
         for wish in wishes:
             if (asker := wish.asker) is not None:
@@ -270,7 +268,7 @@ class Settling:
             self._acks.park(end, connection, b"".join(parts), len(parts))
 
     def _known(self, wish: Wish, fresh: dict[int, Wish]) -> Outcome | None:
-        """What became of the transaction, also by what goes into this run."""
+        """Return how the transaction ended, also by an earlier end of this run; None: not known."""
         half = wish.half
         root = half.root
         same = fresh.get(root)
@@ -282,7 +280,7 @@ class Settling:
         return Outcome.COMMITTED if known is None and was_delivered(self._store.reader, half) else known
 
     def _change(self, wish: Wish, known: Outcome | None) -> Change | Refusal:
-        """What ends it, or why it does not end that way."""
+        """Return the message and op that end the transaction, or why it does not end that way."""
         half = wish.half
         if known is not Outcome.OPEN and (refused := self._ended(half, known)) is not None:
             return refused
@@ -306,7 +304,7 @@ class Settling:
         return message, settled
 
     def _ended(self, half: OpenHalf, known: Outcome | None) -> Refusal | None:
-        """Why a transaction that is not open does not end now; None when it does."""
+        """Return why a transaction that is not open cannot end now; None when it can."""
         if known is None:
             self.counts.refuse("unknown transaction")
             remark = f"transaction {half.root} ended before this broker kept its outcome; it is not settled again"
@@ -325,14 +323,14 @@ class Settling:
         return self._write(changes)
 
     def _write(self, changes: list[Change]) -> Refusal | None:
-        """Messages and their ops in one run; what is not dispatched by then is pending."""
+        """Append messages and their ops in one run; changes that are not dispatched then are pending."""
         run: list[Send] = []
         lasts: list[Send] = []
         is_scanned = True
         now_ms, host, pending = self._clock.now_ms(), self._store.store_host, self._pending
         for message, one in changes:
             if message is not None:
-                # Only what asks for a delay is altered again after its properties were scanned.
+                # Only a delayed message is changed again after its properties were scanned.
                 is_scanned = is_scanned and not message.traits & _DELAYS
                 run.append(message)
             run += oplog.op_messages(one, now_ms, host)
@@ -351,7 +349,7 @@ class Settling:
         return None
 
     def _run(self, run: list[Send], is_scanned: bool = True) -> Refusal | None:
-        """Append what ends with an op."""
+        """Append a run whose last record is an op; return why not, if refused."""
         if self._gate.refusal is not None:
             return self._gate.refusal
         try:
@@ -365,7 +363,7 @@ class Settling:
         return None
 
     def _settled(self, root: int, outcome: Outcome, *named: int) -> Settled:
-        """The op names every place where the transaction may stand, also a copy that is on its way."""
+        """Return the end with every place of the transaction, also a copy that is not dispatched yet."""
         copy = self._pending.copy(root)
         known = self.book.find(root)
         if copy < 0 and known is not None and known.current == root and (not named or named == (root,)):
@@ -388,7 +386,7 @@ class Settling:
 
 
 def _fitting(wishes: list[Wish]) -> int:
-    """How many of the first wishes go into one run."""
+    """Return how many of the first requests fit into one run."""
     total = 0
     for number, wish in enumerate(wishes[:_RUN_ENDS_MAX]):
         total += wish.half.size

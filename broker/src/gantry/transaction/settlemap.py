@@ -1,12 +1,12 @@
-"""The settle map: what became of each transaction, by its root.
+"""The settle map: the outcome of each transaction, by its root.
 
 Two bits per half-queue offset from `base` on, in one byte array: 0.25 MB per million halves.  Roots below `base`
-(settled long ago, or put back before this start) are few and stand in a table of their own, as long as it has
-room; `get` answers None for those it does not know, and the caller looks them up in the key index, where every
-op message stands under its roots.
+(settled long ago, or put back before this start) are few and are kept in a table of their own, as long as it has
+room.  `get` returns None for those that are in neither, and the caller looks them up in the key index, where every
+op message is found under its roots.
 
-A committed or rolled back transaction never becomes anything else.  One that was given up may still be settled
-(its producer came back with the answer) or be armed again.
+COMMITTED and ROLLED_BACK are final.  A transaction that was given up may still be settled (its producer came back with
+the answer) or be armed again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEEP_MAX = 64 << 20  # halves: 16 MB; older ones are in the index
 
 
 class SettleMap:
-    """Outcomes by root."""
+    """The outcomes of transactions by root; two bits for each half-queue offset from `base` to `end`."""
 
     def __init__(self, base: int = 0) -> None:
         self.base = base
@@ -34,7 +34,7 @@ class SettleMap:
         return len(self._bits)
 
     def grow(self, end: int) -> None:
-        """Halves up to `end` exist."""
+        """Extend the map to half-queue offsets below `end`, as OPEN."""
         if end > self.end:
             self.end = end
             needed = (end - self.base + 3) >> 2
@@ -44,7 +44,7 @@ class SettleMap:
                 self._forget(end - _KEEP_MAX)
 
     def get(self, root: int) -> Outcome | None:
-        """What became of it; None for a root below the base that is not known here."""
+        """Return the outcome; None for a root below the base that is not in the table."""
         if root < self.base:
             return self._early.get(root)
         if root >= self.end:
@@ -53,7 +53,7 @@ class SettleMap:
         return _OUTCOMES[self._bits[at >> 2] >> ((at & 3) << 1) & 3]
 
     def put(self, root: int, outcome: Outcome) -> bool:
-        """Remember an outcome; False when the transaction has a final one already."""
+        """Store an outcome; return False when the transaction has a final one already."""
         if root >= self.end:
             self.grow(root + 1)
         if root < self.base:

@@ -1,7 +1,7 @@
-"""What is known of one sink, how it is kept and carried, and which requests about its batches are refused.
+"""The row of one sink, its saved form, and the checks of requests about its batches.
 
-`Sink` is a row of the table in `decisions`, which alone changes it.  The functions here look at one request and one
-row; they change nothing.
+`Sink` is a row of the table in `decisions`; only that module changes it.  The functions here compare one request with
+one row; they change nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ NONE_YET = -1
 
 
 class Batch(NamedTuple):
-    """One batch of a sink, whose home group decides about it; is_passing: the sink writes no other; `owner` is what
-    every run that may write it says of itself, empty: it does not say.
+    """One batch of a sink, whose home group decides about it.  is_passing: the sink writes no other batch.  `owner`
+    identifies the query that writes it, the same in all its runs; empty when it is not given.
     """
 
     sink: str
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Sink:
-    """What is known of one; `parts` is None when the batch is done, or when none was decided yet."""
+    """The state of one sink; `parts` is None when the batch is done, or when none was decided yet."""
 
     home: str
     batch: int = NONE_YET
@@ -42,17 +42,17 @@ class Sink:
     aborted: dict[tuple[int, str], int] = field(default_factory=dict)  # when, in epoch ms
     decided_ms: int = 0
     is_passing: bool = False
-    number: int = 0  # of its last change; 0: somebody else's truth, which needs no confirmation here
+    number: int = 0  # of its last change; 0: another group's decision, which needs no confirmation here
     owner: str = ""  # of the newest decision
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of its newest decision is under way."""
+        """Return whether the newest decision is done, or there is none."""
         return self.parts is None
 
 
 def why_not(batch: Batch, parts: frozenset[str], groups: Iterable[str] = ()) -> Refusal | None:
-    """What is wrong with the request, whatever is known."""
+    """Return what is wrong with the request itself; None when it is valid."""
     if not is_sink(batch.sink):
         return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.sink[:80]!r} is no name of a sink")
     if not 0 <= batch.number <= BATCH_MAX:
@@ -70,14 +70,14 @@ def why_not(batch: Batch, parts: frozenset[str], groups: Iterable[str] = ()) -> 
 
 
 def not_ours(batch: Batch, sink: Sink, group: str) -> Refusal:
-    """The group has the sink under another home than the request."""
+    """Make the refusal for a request that names another home of the sink than this group has."""
     homes = f"its home is {sink.home}, and {batch.home} in this request"
     remark = f"group {group} knows sink {batch.sink}: {homes}; use another sinkId, or `gantry tx resolve --forget`"
     return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
 
 
 def why_not_reserved(batch: Batch, sink: Sink | None, group: str) -> Refusal | None:
-    """Why a group cannot learn a decision about this batch, where it is not the home."""
+    """Return why a group that is not the home cannot learn a decision about this batch; None when it can."""
     if sink is None:
         return None
     if sink.home != batch.home:
@@ -96,7 +96,7 @@ def not_his(batch: Batch, sink: Sink) -> Refusal:
 
 
 def why_not_now(batch: Batch, sink: Sink | None, parts: frozenset[str]) -> Refusal | None:
-    """Why what is known of the sink keeps this from being its next batch."""
+    """Return why this cannot be the sink's next batch; None when it can."""
     if sink is None:
         return None
     name = f"sink {batch.sink}"
