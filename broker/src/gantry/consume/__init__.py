@@ -1,1 +1,1 @@
-"""How messages leave the broker: pulls, held pulls and look-ups."""
+"""Reading messages: pulls, held pulls, look-ups, and requests about consumers' progress."""

@@ -19,7 +19,7 @@ _BLOCK = Struct("<QQ")
 
 
 def positions(group: str, topic: str) -> list[int]:
-    """The bits of this group in this topic."""
+    """Return the positions of this group's bits in the filter of this topic."""
     first = murmur3_first_64(f"{group}#{topic}".encode())
     low, high = _signed_32(first), _signed_32(first >> 32)
     found = []

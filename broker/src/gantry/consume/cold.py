@@ -1,8 +1,8 @@
 """Pulls that wait until the cold reader has read their messages from the disk.
 
-A connection has at most `bytes_max` under way, and one pull more.  Its other pulls wait here, in order, and are
-answered from the beginning when it is their turn: by then the peer may have stopped reading, or the messages may be
-warm.  Connections take turns, so a connection with a thousand such pulls does not delay the others.
+A connection has reads of at most `bytes_max` under way, and one pull more.  Its other pulls wait here, in order, and
+are handled again from the beginning when it is their turn: by then the peer may have stopped reading, or the messages
+may be warm.  Connections take turns, so a connection with a thousand such pulls does not delay the others.
 
 Bounded: reads under way, over all connections, by what the cold reader queues; pulls that wait, by number, for each
 connection and for all of them.
@@ -27,7 +27,7 @@ Places = Sequence[tuple[int, int]]
 
 
 class _Line:
-    """The pulls of one connection."""
+    """The waiting pulls of one connection, and the bytes that are being read for it."""
 
     __slots__ = ("bytes", "waiting")
 
@@ -113,7 +113,7 @@ class ColdPulls:
             self._is_taking = False
 
     def _go_on(self, connection: Connection, line: _Line) -> None:
-        """Answer what waits until reads are under way again.  Nobody answers a closed connection."""
+        """Answer waiting pulls until reads are under way again; those of a closed connection are dropped."""
         if connection.closed:
             self.waiting -= len(line.waiting)
             line.waiting.clear()

@@ -1,11 +1,11 @@
-"""Which messages a consumer asked for, and how the broker finds out.
+"""Filters of consumers: tag expressions and SQL92, and what is compared for them.
 
 A tag expression is `*` or tags joined by `||`; each tag stands in the queue as Java's hash of its text, so
 the broker compares numbers and a collision reaches the client, which compares the text.  A message without
-tags has the number 0.  An SQL92 expression speaks of properties, so the record is looked into, but not its body
-(`sql92`); what it lets through the client does not check again.
+tags has the number 0.  An SQL92 expression is about properties, so they are read from the record, but not its body
+(`sql92`); the client does not check the result again.
 
-An expression becomes a set of numbers, a program, or None for "every message".  One that says nothing (`||`, an empty
+An expression becomes a set of numbers, a program, or None for "every message".  One that is empty (`||`, an empty
 SQL expression), that does not compile, or that is of another type than TAG and SQL92 is refused.  RocketMQ serves a
 pull whose own SQL does not compile *unfiltered*; we do not.
 """
@@ -25,7 +25,7 @@ _NOT_PARSED = "parse the consumer's subscription failed"
 
 
 def wanted_by(expression_type: str | None, expression: str | None) -> Wanted | Refusal:
-    """The tag codes or the program that an expression is; None is every message."""
+    """Return the tag codes or the program of an expression, None for every message, or why it is refused."""
     if not is_tag_filter(expression_type):
         program = compiled(expression_type, expression)
         if isinstance(program, str):
@@ -40,7 +40,7 @@ def wanted_by(expression_type: str | None, expression: str | None) -> Wanted | R
 
 
 def compiled(expression_type: str | None, expression: str | None) -> Program | str:
-    """The program of an expression that is not about tags, or why there is none."""
+    """Return the program of an SQL92 expression, or a text that says why there is none."""
     if expression_type != SQL_EXPRESSION:
         return f"expression type {str(expression_type)[:40]!r} is neither {TAG_EXPRESSION} nor {SQL_EXPRESSION}"
     if not expression:
@@ -52,11 +52,11 @@ def compiled(expression_type: str | None, expression: str | None) -> Program | s
 
 
 def fault_of(expression_type: str, expression: str) -> str | None:
-    """Why an expression that is not about tags cannot be; None when it can."""
+    """Return why an SQL92 expression is not valid; None when it is."""
     program = compiled(expression_type, expression)
     return program if isinstance(program, str) else None
 
 
 def is_tag_filter(expression_type: str | None) -> bool:
-    """Whether the expression is about tags; an absent or empty type means so."""
+    """Return whether the expression is about tags; also when the type is missing or empty."""
     return not expression_type or expression_type == TAG_EXPRESSION

@@ -1,16 +1,16 @@
-"""What consumer groups filter by, compiled: the table behind RocketMQ's `consumerFilter.json`.
+"""Compiled filters of consumer groups: the table of RocketMQ's `consumerFilter.json`.
 
-A group's expression on a topic is compiled when a heartbeat first brings it, not when somebody pulls.  It stays, marked
-dead, when the topic leaves the group's subscription or the last consumer leaves, and goes a day later; a consumer that
-comes back with the same version finds it alive again.  The file is written every few seconds when something changed,
-and after a start all in it count as dead until a heartbeat says otherwise.  Source: `ConsumerFilterManager`.
+A group's expression on a topic is compiled when a heartbeat first brings it, not at a pull.  It is marked dead when the
+topic leaves the group's subscription or the last consumer leaves, and is removed a day later.  A consumer that comes
+back with the same version revives it.  The file is written every few seconds when something changed.  After a start
+all entries count as dead until a heartbeat revives them.  Source: `ConsumerFilterManager`.
 
     an older or equal version      is ignored, except that an equal one revives
-    a newer version, same words    is noted
-    a newer version, other words   replaces; if it does not compile, the old expression goes and nothing takes its place
+    a newer version, same text     updates the version
+    a newer version, other text    replaces; if it does not compile, the old expression is removed without a new one
 
-So a group whose expression is wrong has no data here: its pulls are refused with FILTER_DATA_NOT_EXIST (27), and the
-log has the position of the fault.
+So a group whose expression is wrong has no entry here: its pulls are refused with FILTER_DATA_NOT_EXIST (27), and the
+position of the fault is logged.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class FilterData:
 
     @property
     def is_dead(self) -> bool:
-        """Whether no consumer of the group wants this now."""
+        """Return whether no consumer of the group subscribes with this expression now."""
         return self.dead_ms >= self.born_ms
 
 
 class ConsumerFilters:
-    """The table; one owner, the event loop.  `complain` gets a cause and a text, and says each cause now and then."""
+    """The table of filters.  Loop thread only.  `complain` gets a cause and a text, and limits logs by cause."""
 
     def __init__(self, state: State, clock: Clock, complain: Callable[[str, str], None]) -> None:
         self.faults = 0  # expressions in heartbeats that did not compile
@@ -68,21 +68,21 @@ class ConsumerFilters:
         self._complain = complain
         self._table: dict[str, dict[str, FilterData]] = {}  # group -> topic
         self._count = self._chars = 0
-        self._look_ms = 0  # when the dead ones are looked through next
+        self._look_ms = 0  # when dead entries are removed next
         self._is_changed = False
-        self.touched: set[str] | None = None  # `topic@group` of what changed, where somebody takes it
+        self.touched: set[str] | None = None  # `topic@group` of changed filters, for replication; None without
         self._load(state.load())
 
     def __len__(self) -> int:
         return self._count
 
     def get(self, topic: str, group: str) -> FilterData | None:
-        """What the group filters this topic by."""
+        """Return the group's filter of this topic; None when it has none."""
         topics = self._table.get(group)
         return None if topics is None else topics.get(topic)
 
     def heard(self, _: Connection, beating: ConsumerGroup, subscriptions: Iterable[Subscription]) -> None:
-        """A heartbeat of the group said that it wants exactly this."""
+        """Take over the subscriptions of a heartbeat; these are all that the group has."""
         group = beating.name
         named = set()
         for subscription in subscriptions:
@@ -92,12 +92,12 @@ class ConsumerFilters:
         self._bury([data for topic, data in self._table.get(group, {}).items() if topic not in named])
 
     def group_changed(self, group: ConsumerGroup) -> None:
-        """When nobody is left in the group, nobody filters."""
+        """Mark the filters of a group without members as dead."""
         if not group.members:
             self._bury(self._table.get(group.name, {}).values())
 
     def save_if_changed(self) -> None:
-        """Drop what is dead for a day; hand the document to the disk when something changed since the last time."""
+        """Remove filters that were dead for a day; save the document when something changed since the last time."""
         now_ms = self._clock.now_ms()
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + _LOOK_EVERY_MS
@@ -110,7 +110,7 @@ class ConsumerFilters:
             self._state.retry()
 
     def to_document(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the document in the form of RocketMQ's consumerFilter.json."""
         topics: dict[str, dict[str, object]] = {}
         for data in self._all():
             topics.setdefault(data.topic, {})[data.group] = _document(data)
@@ -118,19 +118,19 @@ class ConsumerFilters:
         return {"filterDataByTopic": by_topic}
 
     def keys(self) -> list[str]:
-        """Every `topic@group`."""
+        """Return the key `topic@group` of every filter."""
         return [f"{data.topic}@{data.group}" for data in self._all()]
 
     def value(self, key: str) -> dict[str, object] | None:
-        """What a slave is told; None when there is nothing."""
+        """Return a filter as it is sent to slaves; None when there is none."""
         topic, _, group = key.partition("@")
         data = self.get(topic, group)
         return None if data is None else _document(data)
 
     def follow(self, key: str, value: object) -> None:
-        """What the master has under this `topic@group`; None for nothing.  ValueError: neither.
+        """Take over the master's filter of this `topic@group`; None removes it.  ValueError: neither.
 
-        What a consumer said here stays where it is newer: the master will hear of it too.
+        A newer expression from a consumer of this broker is kept: the master is going to get it too.
         """
         topic, _, group = key.partition("@")
         known = self.get(topic, group)

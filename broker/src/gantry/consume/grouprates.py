@@ -1,4 +1,4 @@
-"""How many messages a second each group takes of each topic, over the last minute or as long as there is.
+"""Rates: messages per second that each group takes of each topic, over the last minute or since the start.
 
 A sample of the counters every ten seconds; a rate is the difference between now and the oldest one.  For the tools of
 RocketMQ, which show it beside a group's progress; the exact counters are in /metrics.
@@ -18,7 +18,7 @@ Counters = Mapping[tuple[str, str], list[int]]  # (topic, group) -> messages fir
 
 
 class GroupRates:
-    """Samples `counters`, which somebody else counts."""
+    """Computes rates by sampling `counters`, which the pull handlers update."""
 
     def __init__(self, counters: Counters, clock: Clock) -> None:
         self._counters = counters
@@ -27,11 +27,11 @@ class GroupRates:
         self.sample()
 
     def sample(self) -> None:
-        """Take one; a job calls it every SAMPLE_S."""
+        """Take a sample; called every SAMPLE_S seconds."""
         self._samples.append((self._clock.monotonic(), {key: found[0] for key, found in self._counters.items()}))
 
     def per_second(self, topic: str, group: str) -> float:
-        """Messages of the topic that went to the group."""
+        """Return the messages per second of this topic that the group took; 0 when it took none."""
         at, then = self._samples[0]
         elapsed = self._clock.monotonic() - at
         found = self._counters.get((topic, group))

@@ -1,22 +1,22 @@
-"""Pulls as they come by the run: answered at once, held, or refused.
+"""Handling pulls, a run at a time: they are answered at once, held, or refused.
 
 PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) are the same here; Java's lite pull consumer has a number of its own so
 that its pulls can wait in another queue.
 
-Everything happens without a pause on the loop: checks, one look into the store, one write.  The messages go out as
-they lie in the log, as views of the mapped file; nothing is copied here.
+Everything happens without a pause on the loop: checks, one look-up in the store, one write.  The messages are sent as
+they are in the log, as views of the mapped file; nothing is copied here.
 
-A pull that finds nothing new may be held (see `hold`).  It commits an offset on the side, once, when it first comes;
-when it is woken it only looks again, and whatever it then finds is the answer.  A pull far behind the end of the log
-waits until the cold reader has brought its messages into memory, because a page fault on the loop stops everybody.
+A pull that finds nothing new may be held (see `hold`).  The offset that it commits is stored once, when it first comes.
+When it is woken it looks once more, and the result is the answer.  A pull far behind the end of the log
+waits until the cold reader has brought its messages into memory, because a page fault on the loop stops all requests.
 
-A peer that does not take its answers, or asks for very much at once, is not given more bytes: it is told to ask again
-from the same offset, which it will do when it has read that far.  RocketMQ drops the answer instead and lets the
-client time out.  What the cold reader reads for one connection at a time is bounded as well (see `cold`), and after it
-was read the peer is looked at again.
+A peer that does not read its answers, or asks for very much at once, gets no more bytes: it is told to pull again
+from the same offset, which it does when it has read that far.  RocketMQ drops the answer instead and lets the
+client time out.  What the cold reader reads for one connection at a time is bounded as well (see `cold`), and after the
+read the peer is checked again.
 
-An SQL filter looks into records, so its pull takes all of them first, brings them in if they are cold, and then keeps
-what it wants.  All pulls that come together share a millisecond for that; each of them looks at a few messages at
+An SQL filter reads records, so its pull fetches all of them first, brings them in if they are cold, and then keeps
+those that match.  All pulls that come together share a millisecond for that; each of them examines a few messages at
 least, and its reply says where to go on.
 
 Per pull of 32 messages of 1 KiB, pure leaves: checks 1 us, header 1 us, the rest is the store and the socket.
@@ -64,7 +64,7 @@ class PullLimits:
     # What is read from the disk for one connection at a time, and one pull more; the others wait for their turn.
     cold_bytes_max: int = 4 << 20
     held_max: int = 100_000
-    # The client's own patience ends at 30 s by default; a pull that asks for more than this is not a stock client's.
+    # Stock clients time out after 30 s by default, so none of their pulls asks for more than this.
     suspend_ms_max: int = 60_000
     # What an SQL filter may look at for one pull; RocketMQ's bound is 800 as well.
     sifted_max: int = 800
@@ -77,7 +77,7 @@ _SIFT_S = 0.001
 
 
 class PullCounts:
-    """What pulls did since the start; read by the metrics."""
+    """Counters of pulls since the start; read by the metrics."""
 
     __slots__ = ("by_group", "bytes", "cold", "found", "messages", "missed", "refused", "sifted", "sifted_out", "woken")
 
@@ -87,7 +87,7 @@ class PullCounts:
         self.refused = 0
         self.woken = 0
         self.cold = 0
-        self.sifted = 0  # messages that SQL filters looked at, and those that they did not want
+        self.sifted = 0  # messages that SQL filters examined, and those that did not match
         self.sifted_out = 0
         self.messages = 0
         self.bytes = 0
@@ -95,7 +95,7 @@ class PullCounts:
         self.by_group: dict[tuple[str, str], list[int]] = {}
 
     def found_some(self, pull: Pull, messages: int, sent_bytes: int) -> None:
-        """Messages went out."""
+        """Count a pull that was answered with this many messages and bytes."""
         self.found += 1
         self.messages += messages
         self.bytes += sent_bytes
@@ -108,7 +108,7 @@ class PullCounts:
 
 
 class PullHandlers:
-    """The hot path out of the broker."""
+    """Answers pulls; the hot path of consumers."""
 
     def __init__(
         self, store: Store, checks: PullChecks, offsets: Offsets, clock: Clock, settings: PullLimits
@@ -118,14 +118,14 @@ class PullHandlers:
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
         self.sharing: Sharing | None = None  # of a member of a group
-        # of a master whose group has a register: its serving lease
+        # Whether the serving lease of this broker allows answers; only a master whose group has a register has one.
         self.is_permitted: Callable[[], bool] = lambda: True
         self._store = store
         self._checks = checks
         self._offsets = offsets
         self._clock = clock
         self._settings = settings
-        self._sift_until: float | None = None  # monotonic; None: nobody sifted yet
+        self._sift_until: float | None = None  # monotonic; None: no filter ran yet in this turn
 
     def pull_run(self, connection: Connection, pulls: list[Pull]) -> None:
         """Answer, hold or refuse each of the pulls that came together."""
@@ -143,17 +143,17 @@ class PullHandlers:
             return
         wanted = self._checks.wanted(held.pull)
         if wanted is held.wanted:
-            # Nothing in between is wanted.  With another subscription by now it might be.
+            # Nothing in between matches, unless the subscription has changed by now.
             held.pull.queue_offset = max(held.pull.queue_offset, held.passed)
         self._answer(held.connection, held.pull, wanted, may_wait=False)
 
     def _again(self, connection: Connection, pull: Pull) -> None:
-        """It is the pull's turn to be read from the disk."""
+        """Handle a pull again that waited for its turn to read from the disk."""
         if self._may_answer(connection, pull):
             self._answer(connection, pull, self._checks.wanted(pull), may_wait=False)
 
     def _may_answer(self, connection: Connection, pull: Pull) -> bool:
-        """Whether a pull that waited may be answered now; a refusal has been sent where it says no."""
+        """Return whether a pull that waited may be answered now; if not, a refusal was sent on an open connection."""
         self._sift_until = None
         if connection.closed:
             return False
@@ -163,7 +163,7 @@ class PullHandlers:
         return True
 
     def _expire(self, held: HeldPull) -> None:
-        """Its time is over.  Mostly nothing came at all, and then it does not matter who asked for what."""
+        """Answer a held pull whose time is over; usually there is nothing new, and no other check is needed."""
         pull = held.pull
         if (
             not self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
@@ -200,7 +200,7 @@ class PullHandlers:
             self._reply(connection, pull, self._sifted(pull, wanted, fetched))
 
     def _moves(self, connection: Connection, pull: Pull) -> bool:
-        """Tell the puller to go on elsewhere, if its group was reset in this queue (RocketMQ 5: OFFSET_RESET)."""
+        """Answer with the new offset if the group was reset in this queue (RocketMQ 5: OFFSET_RESET); else False."""
         reader = self._checks.reader(connection, pull.group)
         target = self._offsets.take_reset(reader, pull.topic, pull.queue_id, pull.queue_offset)
         if target is None:
@@ -225,7 +225,7 @@ class PullHandlers:
         )
 
     def _sifted(self, pull: Pull, wanted: Wanted, fetched: Fetched) -> Fetched:
-        """What an SQL filter leaves of what was fetched for it; anybody else's is as it should be."""
+        """Return what an SQL filter leaves of the fetched messages; with other filters, the same messages."""
         if isinstance(wanted, Program) and fetched.status is FetchStatus.FOUND:
             if self._sift_until is None:
                 self._sift_until = self._clock.monotonic() + _SIFT_S
@@ -252,7 +252,7 @@ class PullHandlers:
             connection.writelines([reply_head(pull, code, fetched, suggested), *fetched.buffers])
 
     def _waits(self, pull: Pull) -> bool:
-        """The usual case of `_may_hold`, of one who has everything, found out before anything is fetched."""
+        """Return whether the pull is at the queue's end and can be held: checked before anything is fetched."""
         return (
             bool(pull.sys_flag & SUSPEND)
             and pull.suspend_ms > 0

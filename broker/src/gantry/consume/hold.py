@@ -1,24 +1,22 @@
 """Pulls that found nothing and wait for messages.
 
-A pull is held by the queue it asked for until one of four things happens: a message that it wants arrives,
-its time is over, its topic goes, or the broker stops.  Each of them takes the pull out of here and gives it
-to `wake`, to `expire` when its time is over; both answer in any case.  When its connection closes, it just vanishes:
-there is nobody to answer.
+A pull is held by its queue until one of four things happens: a message that matches its filter arrives,
+its time is over, its topic is deleted, or the broker stops.  Then the pull is removed and handed to `wake`, or to
+`expire` when its time is over; both always answer.  When its connection closes, the pull is dropped.
 
-What is answered together leaves together: one write for each connection, and at most so many answers between two
-turns of the loop.
+Pulls that are answered together are sent together: one write for each connection, and at most so many answers between
+two turns of the loop.
 
-The number of held pulls is bounded; `hold` says no instead of growing.  What happens often is cheap: news
-for a queue that nobody waits for is one look into a table, and the sweep visits only the slots of time
-that have passed since the last one, not everybody who waits.
+The number of held pulls is bounded.  Frequent operations are cheap: new messages of a queue without held pulls cost one
+look-up in a table, and the sweep visits only the slots of time that have passed since the last one.
 
-News is told by the store at the end of a dispatch, when the queue already shows the new entries.  RocketMQ
+The store reports new messages at the end of a dispatch, when the queue already has the new entries.  RocketMQ
 wakes by the same rule (`PullRequestHoldService.notifyMessageArriving`): the queue's end lies behind the
 offset that was asked for, and the filter, by tags or by properties, accepts an arriving message.
 
-Messages that the filter does not want leave the pull asleep, and it remembers how far it came: when it is woken it
-begins there, so that a filter that keeps one message in a million does not look at the million again.  News that
-would take too long to look at wakes the pull instead, which then looks in slices.
+Messages that do not match the filter do not wake the pull, and it stores how far it has examined them.  When it is
+woken it begins there, so that a filter that keeps one message in a million does not examine the million again.  When
+examining new messages would take too long, the pull is woken instead and examines them in slices.
 """
 
 from __future__ import annotations
@@ -39,14 +37,14 @@ _Key = TypeVar("_Key")
 
 # A waiting client cannot tell a quarter of a second from none, and four slots a second make a sweep trivial.
 _SLOTS_PER_S = 4
-# Nodes of an expression evaluated for one piece of news: a few milliseconds.
+# Nodes of expressions evaluated after one dispatch: a few milliseconds.
 _STEPS_MAX = 50_000
 # Answers in one slice: half a millisecond.
 _WOKEN_AT_ONCE = 16
 
 
 class HeldPull:
-    """One waiting pull: who asked, what for, and until when; from `passed` on there may be messages that it wants."""
+    """One held pull: its connection, request, filter and deadline; messages before `passed` do not match."""
 
     __slots__ = ("connection", "passed", "pull", "queue", "slot", "wanted")
 
@@ -60,7 +58,7 @@ class HeldPull:
 
 
 class HeldPulls:
-    """Everybody who waits, found by queue, by connection and by time."""
+    """All held pulls, by queue, by connection and by time."""
 
     def __init__(
         self, held_max: int, wake: Callable[[HeldPull], None], expire: Callable[[HeldPull], None] | None = None
@@ -70,7 +68,7 @@ class HeldPulls:
         self._expire = expire or wake
         self._count = 0
         self._swept_slot: int | None = None
-        # Dicts serve as sets that keep the order of arrival: who waits longest is answered first.
+        # Dicts serve as sets that keep the order of arrival: the pull that waits longest is answered first.
         self._by_queue: dict[tuple[str, int], dict[HeldPull, None]] = {}
         self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
         self._by_slot: dict[int, dict[HeldPull, None]] = {}
@@ -96,11 +94,11 @@ class HeldPulls:
         self._count += 1
 
     def on_dispatched(self, topic: str, queue_id: int, max_offset: int, entries: list[Entry]) -> None:
-        """News from the store: wake those whom the arrived entries concern."""
+        """Wake pulls of this queue whose filter matches one of the new entries."""
         waiting = self._by_queue.get((topic, queue_id))
         if not waiting:
             return
-        # Many wait with the same filter: each one judges the news once.
+        # Many pulls have the same filter: each filter is evaluated once.
         verdicts: dict[Wanted, bool] = {}
         due = []
         for held in waiting:
@@ -116,7 +114,7 @@ class HeldPulls:
         self._wake_all(due)
 
     def sweep(self, now: float) -> Iterator[None]:
-        """Wake those whose time is over by `now` (monotonic seconds), slice by slice."""
+        """Expire pulls whose time is over at `now` (monotonic seconds), in slices."""
         current = int(now * _SLOTS_PER_S)
         if self._swept_slot is None or current - self._swept_slot > len(self._by_slot):
             due = sorted(slot for slot in self._by_slot if slot <= current)
@@ -127,29 +125,29 @@ class HeldPulls:
 
     def _wake_slots(self, slots: Sequence[int]) -> Iterator[None]:
         for slot in slots:
-            # Nobody comes to a slot that was swept; answers that close connections only take some out of it.
+            # No pull is added to a slot that was swept; answers that close connections only remove some.
             while waiting := list(islice(self._by_slot.get(slot, ()), _WOKEN_AT_ONCE)):
                 self._answer_all(waiting, self._expire)
                 yield
 
     def release_topic(self, topic: str) -> None:
-        """The topic is gone: anyone who waits for one of its queues is told now."""
+        """Wake all pulls of a deleted topic."""
         for queue in [queue for queue in self._by_queue if queue[0] == topic]:
             self._wake_all(list(self._by_queue.get(queue, ())))
 
     def release_group(self, topic: str, queue_id: int, group: str) -> bool:
-        """The group is to go on elsewhere in this queue: those of it that wait here are told; whether any did."""
+        """Wake the pulls of a group in this queue, because its offset was reset; return whether there were any."""
         waiting = [held for held in self._by_queue.get((topic, queue_id), ()) if held.pull.group == group]
         self._wake_all(waiting)
         return bool(waiting)
 
     def release_all(self) -> None:
-        """The broker stops: everybody gets an answer while connections are still open."""
+        """Wake all pulls before the broker stops, while connections are still open."""
         for queue in list(self._by_queue):
             self._wake_all(list(self._by_queue.get(queue, ())))
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget what a closed connection waited for."""
+        """Drop the pulls of a closed connection."""
         for held in list(self._by_connection.get(connection, ())):
             self._take_out(held)
 
@@ -160,7 +158,7 @@ class HeldPulls:
         corked = []
         try:
             for held in pulls:
-                # An answer may close a connection and so take others out while this loop runs.
+                # An answer may close a connection and so remove other pulls while this loop runs.
                 if self._take_out(held):
                     if held.connection.cork():
                         corked.append(held.connection)

@@ -1,11 +1,11 @@
-"""LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42): an orderly consumer takes and gives back queues.  RocketMQ:
+"""LOCK_BATCH_MQ (41) and UNLOCK_BATCH_MQ (42): an orderly consumer locks and unlocks queues.  RocketMQ:
 `AdminBrokerProcessor`.
 
-The body names group, client and queues; the answer to 41 is the queues that are the client's now, whatever it had
-before.  What cannot be pulled here is not locked here: unknown topics, queues beyond the topic's, other brokers' queues
-and groups that may not be.  So a lock means that the queue exists, and made-up names cost nothing.
+The body names group, client and queues; the answer to 41 is those of the queues that the client has locked now.  What
+cannot be pulled here is not locked here: unknown topics, queues beyond the topic's, other brokers' queues
+and groups that may not be made.  So a lock means that the queue exists, and invented names use no memory.
 
-`onlyThisBroker` is always so: RocketMQ's strict mode also asks the slaves, which have no say here.
+`onlyThisBroker` is always in effect: RocketMQ's strict mode also asks the slaves, which give no locks here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Item = TypeVar("_Item")
 
 
 class LockHandlers:
-    """Requests about queue locks."""
+    """Handlers of requests for queue locks."""
 
     def __init__(self, locks: QueueLocks, topics: Topics, groups: Groups, broker_name: str, clock: Clock) -> None:
         self._locks = locks
@@ -49,7 +49,7 @@ class LockHandlers:
         self._turn = asyncio.Lock()
 
     async def lock(self, connection: Connection, command: Command) -> Command:
-        """LOCK_BATCH_MQ: which of the queues are this client's from now on."""
+        """LOCK_BATCH_MQ: lock queues for a client, and answer with those that it has now."""
         group, client_id, named = _read(command)
         granted: list[bytes] = []
         async with self._turn:
@@ -67,7 +67,7 @@ class LockHandlers:
         return reply(command, body=b'{"lockOKMQSet":[' + b",".join(granted) + b"]}")
 
     async def unlock(self, connection: Connection, command: Command) -> Command:
-        """UNLOCK_BATCH_MQ: the client has stopped working on these; others' locks are left alone."""
+        """UNLOCK_BATCH_MQ: release the client's locks of these queues; other clients' locks are not changed."""
         group, client_id, named = _read(command)
         async with self._turn:
             for part in _parts(await _queues(named)):

@@ -1,22 +1,22 @@
-"""Who may work on a queue: the locks of orderly consumers.
+"""Queue locks of orderly consumers: which client may consume a queue.
 
 A queue of a topic has one lock for each consumer group.  It belongs to a client id, for a lease counted from its last
-request; the owner asks again every 20 s and stops working by itself 30 s after its last success, well before the lease
-of 60 s ends (RocketMQ: `RebalanceLockManager`; its clients have these times built in).  So there are never two workers,
-even when an owner hangs, or cannot reach us while another one can.
+request.  The owner asks again every 20 s and stops consuming 30 s after its last success, well before the lease of 60 s
+ends (RocketMQ: `RebalanceLockManager`; its clients have these times built in).  So two clients never consume a queue at
+the same time, even when an owner hangs, or cannot reach us while another one can.
 
-A lock ends by its owner's UNLOCK_BATCH_MQ or with its lease, and in no other way.  That the owner's connection is gone,
-or that it said goodbye, does not mean that its listener has stopped: it may come back over another connection and go
-on, so nobody else gets the queue before the lease has ended.
+A lock ends only by its owner's UNLOCK_BATCH_MQ or with its lease.  When the owner's connection is closed, or it has
+unregistered, its listener may still be running: it may come back over another connection and go on.  So no other
+client gets the queue before the lease has ended.
 
-Owners outlive the broker: the table is saved, and a lock that was loaded has a whole lease again, because its owner may
-have worked on all the time.  Without that, the first member to reach a broker that came back could lock everything.
-Not covered: a lock given in the last second before a crash, and after a failover a lock that slaves were not told of,
-because its group has more of them than a frame of a link may have.
+Owners are kept over a restart: the table is saved, and a loaded lock has a whole lease again, because its owner may
+have gone on all the time.  Otherwise the first member that reaches a restarted broker could lock everything.
+Not covered: a lock given in the last second before a crash, and after a failover a lock that slaves did not get,
+because its group has more of them than fit into a frame.
 
-Anyone who is refused waits for the next round of its own.  So that it does not wait long, a lock that somebody was
-refused tells `on_free` when it ends.  The table is bounded: when it is full, nobody gets a new lock.  Time is given to
-every call, in seconds that never go back.
+A client that is refused asks again in its next round.  So that it does not wait long, the listeners of `on_free` are
+called when a lock ends that another client was refused.  The table is bounded: when it is full, no new lock is given.
+Every call gets the time, in seconds that never go back.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from gantry.model import documents
 
 LEASE_S = 60.0  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
 LOCKS_MAX = 200_000
-# Of a group's owners as a slave is told them: six bytes a character at most in JSON, and a frame may have 17 MiB.
+# Of a group's owners as they are sent to a slave: at most six bytes a character in JSON, and a frame may have 17 MiB.
 _TOLD_CHARS_MAX, _ROW_CHARS = 5 << 19, 16
-_SLICE = 200  # locks looked at between two looks at the clock
+_SLICE = 200  # locks that are checked between two turns of the loop
 
 Key = tuple[str, int]
 """Topic and queue id."""
@@ -44,11 +44,11 @@ class QueueOwner:
 
     client_id: str
     renewed_at: float
-    is_wanted: bool = False  # somebody else was refused it
+    is_wanted: bool = False  # another client was refused it
 
 
 class LockCounts:
-    """What happened to locks since the start; read by the metrics."""
+    """Counters of locks since the start; read by the metrics."""
 
     __slots__ = ("expired", "granted", "refused", "released", "renewed")
 
@@ -61,7 +61,7 @@ class LockCounts:
 
 
 class QueueLocks:
-    """The locks of all groups; one owner, the event loop."""
+    """The locks of all groups.  Loop thread only."""
 
     def __init__(self, state: State, now: float, lease_s: float = LEASE_S, locks_max: int = LOCKS_MAX) -> None:
         self.counts = LockCounts()
@@ -72,22 +72,22 @@ class QueueLocks:
         self._count = 0
         self._listeners: list[Callable[[str], None]] = []
         self._is_changed = False
-        self.touched: set[str] | None = None  # groups whose owners changed, where somebody takes them
+        self.touched: set[str] | None = None  # groups whose owners changed, for replication; None without
         self._load(state.load(), now)
 
     def __len__(self) -> int:
         return self._count
 
     def on_free(self, listener: Callable[[str], None]) -> None:
-        """Hear of each group of which a lock ended that somebody was refused."""
+        """Register a listener that is called with a group after a lock ended that another client was refused."""
         self._listeners.append(listener)
 
     def lock(self, group: str, client_id: str, key: Key, now: float) -> bool:
-        """Take the lock or keep it for another lease; false when it is somebody else's, or the table is full."""
+        """Take the lock or renew its lease; return False when another client has it, or the table is full."""
         locks = self._groups.get(group)
         held = None if locks is None else locks.get(key)
         if held is not None and held.client_id == client_id:
-            # After the lease too: nobody took it meanwhile, so nothing happened that the owner must know of.
+            # After the lease too: no other client took it meanwhile, so nothing has changed for the owner.
             held.renewed_at = now
             self.counts.renewed += 1
             return True
@@ -106,7 +106,7 @@ class QueueLocks:
         return True
 
     def unlock(self, group: str, client_id: str, key: Key) -> bool:
-        """The owner has stopped working on the queue; false when the lock is not its own."""
+        """Release the lock of its owner; return False when another client, or none, has it."""
         locks = self._groups.get(group)
         held = None if locks is None else locks.get(key)
         if locks is None or held is None or held.client_id != client_id:
@@ -118,12 +118,12 @@ class QueueLocks:
         return True
 
     def owner(self, group: str, key: Key, now: float) -> str | None:
-        """Who may work on the queue; None when nobody has to be asked."""
+        """Return the client id of the lock's owner; None when the queue is not locked."""
         held = self._groups.get(group, {}).get(key)
         return held.client_id if held is not None and now - held.renewed_at <= self.lease_s else None
 
     def holds_any(self, group: str, now: float) -> bool:
-        """Whether the group consumes in order now: somebody in it has a lock."""
+        """Return whether a member of the group has a lock: then the group consumes in order."""
         return any(now - held.renewed_at <= self.lease_s for held in self._groups.get(group, {}).values())
 
     def expire(self, now: float) -> Iterator[None]:
@@ -136,7 +136,7 @@ class QueueLocks:
                 looked += 1
                 if looked % _SLICE == 0:
                     yield
-                # Looked up again: others had the loop meanwhile.
+                # Looked up again: other tasks ran meanwhile.
                 if locks.get(key) is held and now - held.renewed_at > self.lease_s:
                     self._remove(group, locks, key)
                     self.counts.expired += 1
@@ -145,7 +145,7 @@ class QueueLocks:
                 self._tell(group)
 
     def to_document(self) -> dict[str, object]:
-        """What is saved: owners, and no times."""
+        """Return the JSON document that is saved: owners without times."""
         return {
             "lockTable": {
                 group: [
@@ -157,7 +157,7 @@ class QueueLocks:
         }
 
     def save_if_changed(self) -> None:
-        """Hand the owners to the disk when one changed since the last time, or could not be saved then."""
+        """Save the owners in the background when one changed since the last time, or that save failed."""
         if self._is_changed:
             self._is_changed = False
             self._state.save(self.to_document())
@@ -165,7 +165,7 @@ class QueueLocks:
             self._state.retry()
 
     def save_now(self) -> None:
-        """Put the owners on the disk before returning; for shutdown."""
+        """Save the owners before returning; for shutdown."""
         self._is_changed = False
         self._state.save_now(self.to_document())
 
@@ -181,7 +181,7 @@ class QueueLocks:
         return list(self._groups)
 
     def value(self, group: str) -> list[list[object]] | None:
-        """A group's owners as a slave is told them, the first ones of too many; None when there are none."""
+        """Return a group's owners as they are sent to a slave, at most a frame of them; None when there are none."""
         locks = self._groups.get(group)
         if locks is None:
             return None
@@ -190,14 +190,14 @@ class QueueLocks:
         for (topic, queue_id), held in locks.items():
             room -= len(topic) + len(held.client_id) + _ROW_CHARS
             if room < 0:
-                break  # one frame carries all of a thing, and a slave that is sent a longer one can never follow
+                break  # one frame carries a whole entry, and a slave could never apply a longer one
             rows.append([topic, queue_id, held.client_id])
         return rows
 
     def follow(self, group: str, value: object, now: float) -> None:
-        """The owners that the master knows; None for nobody.  ValueError: neither.
+        """Take over the master's owners of a group; None removes all.  ValueError: neither.
 
-        A slave gives no locks and lets none expire: what counts is that a start as master finds them.
+        A slave gives no locks and lets none expire; they are kept for a later start as master.
         """
         owners: dict[Key, QueueOwner] = {}
         for row in [] if value is None else value if isinstance(value, list) else [value]:

@@ -1,13 +1,13 @@
-"""Reading by other ways than a pull: QUERY_MESSAGE (12), SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30),
+"""Reading without a pull: QUERY_MESSAGE (12), SEARCH_OFFSET_BY_TIMESTAMP (29), GET_MAX_OFFSET (30),
 GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32), VIEW_MESSAGE_BY_ID (33).  RocketMQ: `QueryMessageProcessor`,
 `AdminBrokerProcessor`.
 
-Questions about queues do not look at the topic: tools ask about deleted ones, and an unknown queue has an answer.  A
-log offset that a client names is believed only when a queue entry points to it (see `store.reading`).
+Requests about queues do not check the topic: tools ask about deleted ones, and an unknown queue has an answer.  A
+log offset that a client names is used only when a queue entry points to it (see `store.reading`).
 
-A key is looked for in steps: everybody else gets a turn in between.  A question walks over a million index entries at
-most.  More than that only stand before an answer where as many later messages have the same key, or share its slot of
-the index, and fill one index file; the answer's remark says that the walk ended early.
+A key is searched in steps, and other requests are handled in between.  A request examines a million index entries at
+most.  It meets more only when as many later messages have the same key, or share its slot of the index, and fill one
+index file; then the answer's remark says that the search ended early.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # RocketMQ: defaultQueryMaxNum for a unique key, 64 hits at most from the index for others.
 _UNIQUE_HITS_MAX = 32
 _HITS_MAX = 64
-# What one question may walk over: entries of other keys in the same slots of the index, and of later times.
+# What one request may examine: entries of other keys in the same slots of the index, and of later times.
 _STEPS_MAX = 16_384
 _WALKED_MAX = _STEPS_MAX * WALKED_AT_ONCE
 _HITS_AT_ONCE = 16
@@ -42,7 +42,7 @@ _ANY_BYTES = 1 << 30
 
 
 class _Question(NamedTuple):
-    """What QUERY_MESSAGE asks for."""
+    """The arguments of QUERY_MESSAGE: topic, key, and a range of store times in ms."""
 
     topic: str
     key: str
@@ -51,7 +51,7 @@ class _Question(NamedTuple):
 
 
 class LookupHandlers:
-    """Questions to the store that are not on the hot path."""
+    """Handlers of requests that read the store, except for pulls."""
 
     def __init__(self, store: Store, clock: Clock, bytes_max: int = LOOKUP_BYTES_MAX) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class LookupHandlers:
         return reply(command, remark=cut if is_cut else "", ext=self._index_state(), body=self._joined(found))
 
     async def _find(self, question: _Question, count_max: int) -> tuple[dict[int, int], bool]:
-        """Sizes of the newest records that answer, by log offset, and whether the walk ended before the index did."""
+        """Return the sizes of the newest matching records by log offset, and whether the search ended early."""
         found: dict[int, int] = {}
         hits: list[int] = []
         steps = 0
@@ -94,7 +94,7 @@ class LookupHandlers:
         return dict(islice(found.items(), count_max)), False
 
     async def _look_at(self, question: _Question, hits: list[int], found: dict[int, int]) -> None:
-        """Add those of the hits that are answers; everybody else gets a turn, and what is cold is brought in."""
+        """Add the matching hits to `found`; cold records are brought in, and other tasks run in between."""
         await self._warm(hits)
         for one in hits:
             record = self._store.reader.with_key(one, question.topic, question.key.encode())
@@ -102,7 +102,7 @@ class LookupHandlers:
                 found.setdefault(one, record.size)
 
     async def _warm(self, log_offsets: list[int]) -> None:
-        """Have what may be records here in memory: their heads, which say their sizes, then all of them."""
+        """Bring possible records into memory: their heads, which hold their sizes, then all of them."""
         store, reader = self._store, self._store.reader
         await asyncio.sleep(0)
         there = [one for one in log_offsets if reader.holds(one, _HEAD_BYTES)]
@@ -125,7 +125,7 @@ class LookupHandlers:
         return reply(command, ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
 
     def max_offset(self, connection: Connection, command: Command) -> Command:
-        """GET_MAX_OFFSET: what the next message of a queue will get; 0 for an unknown queue."""
+        """GET_MAX_OFFSET: the offset that the next message of a queue gets; 0 for an unknown queue."""
         _, high = self._range_of(command) or (0, 0)
         return reply(command, ext=headers.to_ext(offset=high))
 
@@ -135,7 +135,7 @@ class LookupHandlers:
         return reply(command, ext=headers.to_ext(offset=low))
 
     def search_offset(self, connection: Connection, command: Command) -> Command:
-        """SEARCH_OFFSET_BY_TIMESTAMP: where a moment lies in a queue."""
+        """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset at a store time."""
         header = headers.parse(command.code, command.ext)
         is_upper = header.text("boundaryType").upper() == "UPPER"
         offset = self._store.reader.offset_by_time(
@@ -144,7 +144,7 @@ class LookupHandlers:
         return reply(command, ext=headers.to_ext(offset=offset))
 
     def earliest_store_time(self, connection: Connection, command: Command) -> Command:
-        """GET_EARLIEST_MSG_STORETIME: when a queue's oldest message came; -1 when it has none."""
+        """GET_EARLIEST_MSG_STORETIME: the store time of a queue's oldest message in ms; -1 when it has none."""
         header = headers.parse(command.code, command.ext)
         low, _ = self._range_of(command) or (0, 0)
         stored_ms = self._store.reader.store_time(header.text("topic"), header.integer("queueId"), low)
@@ -161,7 +161,7 @@ class LookupHandlers:
         return self._store.queue_range(header.text("topic"), header.integer("queueId"))
 
     def _joined(self, found: list[memoryview]) -> bytes:
-        """As many of the records as one reply holds, whole ones only."""
+        """Return the bytes of as many whole records as fit into one reply."""
         taken: list[memoryview] = []
         total = 0
         for record in found:

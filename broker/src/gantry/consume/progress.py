@@ -1,12 +1,12 @@
-"""How far groups are: GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_TOPICS_BY_CONSUMER (343), and of
-ours LIST_LAG (24021).  RocketMQ: `AdminBrokerProcessor`.
+"""Progress of groups: GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_TOPICS_BY_CONSUMER (343), and
+our own LIST_LAG (24021).  RocketMQ: `AdminBrokerProcessor`.
 
-A group that never committed in a queue counts as being at 0 in RocketMQ's answers; ours says -1, and where the queue
-begins, so that what has expired is not counted as waiting.  `lastTimestamp` is when the last message was stored that
-the group has finished.
+A group that never committed in a queue counts as being at 0 in RocketMQ's answers.  LIST_LAG returns -1, and where the
+queue begins, so that expired messages are not counted as waiting.  `lastTimestamp` is the store time of the last
+message that the group has finished.
 
-Thousands of queues are looked at in slices: everybody else gets a turn in between, and numbers of one answer may be a
-moment apart.
+Thousands of queues are read in slices: other requests are handled in between, and the numbers of one answer may be of
+slightly different times.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class QueueBacklog(NamedTuple):
 
 
 class ProgressHandlers:
-    """Questions about queues and groups that only read."""
+    """Handlers of requests about the progress of groups; they change nothing."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class ProgressHandlers:
         self._broker_name = broker_name
 
     async def consume_stats(self, connection: Connection, command: Command) -> Command:
-        """GET_CONSUME_STATS: how far a group is, in one topic, in some, or in all that it ever committed in."""
+        """GET_CONSUME_STATS: a group's progress in one topic, in some, or in all that it ever committed in."""
         header = headers.parse(command.code, command.ext)
         group = header.text("consumerGroup")
         named = [name for name in (header.text("topic") or header.text("topicList")).split(";") if name]
@@ -103,7 +103,7 @@ class ProgressHandlers:
         return reply(command, body=bodies.dumps({"brokerAddr": None, "topicList": sorted(topics)}))
 
     async def lag(self, connection: Connection, command: Command) -> Command:
-        """LIST_LAG: every group in every topic that it subscribes to or committed in, from a place on."""
+        """LIST_LAG: a page of the backlogs of every group in every topic that it subscribes to or committed in."""
         header = headers.parse(command.code, command.ext)
         begin, limit = max(0, header.integer("begin")), header.integer("limit") or PAGE_QUEUES_MAX
         pairs = await self._pairs(header.text("group"), header.text("topic"))
@@ -121,7 +121,7 @@ class ProgressHandlers:
         return reply(command, body=answer.joined(b'{"lag":[', f'],"next":{following or -1}}}'.encode()))
 
     async def _pairs(self, group: str, topic: str) -> list[tuple[str, str]]:
-        """(group, topic), in an order that stays while offsets are only added: pages are counted in it."""
+        """Return (group, topic) in an order that is stable while offsets are only added: pages are counted in it."""
         found: dict[tuple[str, str], None] = {}
 
         def add(owner: str, name: str) -> None:
@@ -140,7 +140,7 @@ class ProgressHandlers:
         return list(found)
 
     def _was_left(self, group: str, topic: str) -> bool:
-        """Whether the group is at work and no longer wants the topic: its offsets there are history."""
+        """Return whether members are online and none subscribes to the topic: then its offsets there are obsolete."""
         online = self._clients.consumer_group(group)
         return online is not None and bool(online.subscriptions) and topic not in online.subscriptions
 

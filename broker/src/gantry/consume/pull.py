@@ -1,13 +1,13 @@
-"""Whether a pull may be answered, which messages it wants, and the head of its answer.
+"""Checks of a pull, its filter, and the head of its answer.
 
-The order of the checks, their codes and remarks are RocketMQ's (`PullMessageProcessor`), so that a client's error
-handling and its user's search engine find what they know.  Every reply with one of the codes SUCCESS (0),
+The order of the checks, their codes and remarks are RocketMQ's (`PullMessageProcessor`), because clients' error
+handling and users' searches depend on them.  Every reply with one of the codes SUCCESS (0),
 PULL_NOT_FOUND (19), PULL_RETRY_IMMEDIATELY (20) and PULL_OFFSET_MOVED (21) carries the four numbers that clients read
-unasked; the header is prepared bytes into which numbers are filled, because it is made once for every pull.
+without checking; the header is prepared bytes into which numbers are filled, because one is made for every pull.
 
-A subscription stands in the pull itself or in what the group's consumers said in their heartbeats.  The tag codes are
-always computed here from the expression: what a client sends as its codes may be wrong or missing.  SQL that came by
-heartbeat was compiled then (`filterdata`).
+A subscription is in the pull itself or in the heartbeats of the group's consumers.  The tag codes are always computed
+here from the expression: the codes that a client sends may be wrong or missing.  SQL from heartbeats was compiled then
+(`filterdata`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SUSPEND = 2
 SUBSCRIPTION_INLINE = 4
 CLASS_FILTER = 8
 
-# Distinct expressions are few; a client that makes up new ones all the time only empties the table for everybody.
+# Distinct expressions are few; a client that invents new ones all the time only empties the table.
 # Their length bounds what a program of one takes: some 50 bytes a character.
 _EXPRESSIONS_MAX = 10_000
 _EXPRESSIONS_CHARS_MAX = 1_000_000
@@ -55,7 +55,7 @@ _CODES: dict[FetchStatus, ResponseCode] = {
     FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     FetchStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
-# A client that asks an empty or unknown queue for anything but its beginning has an offset from another life.
+# A client that pulls an empty or unknown queue at another offset than 0 has one of a former topic.
 _EMPTY = frozenset({FetchStatus.NO_MATCHED_LOGIC_QUEUE, FetchStatus.NO_MESSAGE_IN_QUEUE})
 
 
@@ -68,7 +68,7 @@ class PullRefusal(NamedTuple):
 
 
 class PullChecks:
-    """Reads the metadata for pulls; changes nothing but that an unknown group may come to be."""
+    """Reads the metadata for pulls; the only change is that a missing group may be created."""
 
     def __init__(
         self, topics: Topics, groups: Groups, clients: Clients, filters: ConsumerFilters, broker_address: str
@@ -83,7 +83,7 @@ class PullChecks:
         self._expressions: dict[tuple[str | None, str | None], Wanted | PullRefusal] = {}
 
     def reader(self, connection: Connection, group: str) -> str:
-        """Whose progress a pull speaks of: the group's, or in a broadcasting group the member's."""
+        """Return whose offset a pull is about: the group, or in a broadcasting group `group@client id`."""
         consumers = self._clients.consumer_group(group)
         member = None if consumers is None else consumers.members.get(connection)
         if consumers is None or member is None or not consumers.consumption.is_broadcasting:
@@ -91,7 +91,7 @@ class PullChecks:
         return f"{group}@{member.client_id}"
 
     def wanted(self, pull: Pull) -> Wanted | PullRefusal:
-        """The tag codes or the program that the pull wants (None: every message), or why it gets nothing."""
+        """Return the pull's tag codes or program (None: every message), or why it is refused."""
         group = self._groups.ensure(pull.group)
         topic = self._topics.get(pull.topic)
         if (
@@ -113,7 +113,7 @@ class PullChecks:
             )
         if pull.sys_flag & SUBSCRIPTION_INLINE:
             return self._parsed(pull.expression_type, pull.subscription)
-        # Not looked at, and the pull may be held: whatever it has here would be kept.
+        # Ignored, but kept while the pull is held.
         pull.subscription = pull.expression_type = None
         consumers = self._clients.consumer_group(pull.group)
         if consumers is None:
@@ -137,7 +137,7 @@ class PullChecks:
         return self._parsed(subscription.expression_type, subscription.expression)
 
     def _filtered(self, pull: Pull) -> Wanted | PullRefusal:
-        """What the group's heartbeats said in SQL."""
+        """Return the SQL program from the group's heartbeats, or why the pull is refused."""
         data = self._filters.get(pull.topic, pull.group)
         if data is None:
             remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
@@ -165,7 +165,7 @@ class PullChecks:
         return result
 
     def _why_not(self, pull: Pull) -> PullRefusal:
-        """The first of the checks that fails, in RocketMQ's order."""
+        """Return the refusal of the first check that fails, in RocketMQ's order."""
         if not self.is_readable:
             remark = f"the broker[{self._broker_address}] pulling message is forbidden"
             return PullRefusal(ResponseCode.NO_PERMISSION, remark, 1)
@@ -189,8 +189,8 @@ class PullChecks:
 
 
 def readers_of(topic: str, clients: Clients, pulled: Iterable[tuple[str, str]]) -> set[str]:
-    """Everybody who reads this topic now, as `reader` names them: who subscribes to it, and whom of (topic, group) the
-    pulls since the start name.  Tools come from nowhere and go on nowhere.
+    """Return all readers of this topic, as `reader` names them: its subscribers, and the groups in `pulled`, the
+    (topic, group) of pulls since the start.  System groups are left out.
     """
     found = {group for name, group in pulled if name == topic and not names.is_system_group(group)}
     for group in clients.consumer_groups():
@@ -203,7 +203,7 @@ def readers_of(topic: str, clients: Clients, pulled: Iterable[tuple[str, str]]) 
 
 
 def code_of(status: FetchStatus, queue_offset: int) -> ResponseCode:
-    """The response code for what the store found at the offset that was asked for."""
+    """Return the response code for the store's status at the offset of a pull."""
     if status in _EMPTY and queue_offset != 0:
         return ResponseCode.PULL_OFFSET_MOVED
     return _CODES[status]

@@ -1,13 +1,13 @@
-"""Questions that only a client can answer, handed on to it.  RocketMQ: `AdminBrokerProcessor.callConsumer`,
+"""Requests that only a client can answer, forwarded to it.  RocketMQ: `AdminBrokerProcessor.callConsumer`,
 `Broker2Client.getConsumeStatus`.
 
-    GET_CONSUMER_RUNNING_INFO (307)              how a member of a group goes
-    CONSUME_MESSAGE_DIRECTLY (309)               let it consume one message now, that is, look whether it can
-    INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)   where members are in a topic: each is asked by 221
+    GET_CONSUMER_RUNNING_INFO (307)              the state of a member of a group
+    CONSUME_MESSAGE_DIRECTLY (309)               let a member consume one message now, to see whether it can
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)   the offsets of members in a topic: each is asked by 221
 
 The client is found by its id among the group's members, and asked over the connection of its heartbeats.  The answers
-to 307 and 309 go back as they are, whatever they say; those to 221 are put together.  For 309 the broker adds the
-message, whose offset id the tool knows.
+to 307 and 309 are returned unchanged; those to 221 are put together.  For 309 the broker adds the message, which the
+tool names by its offset id.
 
 At most 1 000 members are asked by 221, and a member whose answer has more than 64 KiB is left out.
 """
@@ -41,7 +41,7 @@ _TABLE_BYTES_MAX = 64 << 10  # of one member; such a map is read at a microsecon
 
 
 class RelayHandlers:
-    """Between tools and clients."""
+    """Forwards administrators' requests to clients, and returns their answers."""
 
     def __init__(self, clients: Clients, topics: Topics, store: Store, broker_name: str) -> None:
         self._clients = clients
@@ -50,11 +50,11 @@ class RelayHandlers:
         self._broker_name = broker_name
 
     async def running_info(self, connection: Connection, command: Command) -> Command:
-        """GET_CONSUMER_RUNNING_INFO: what a member of a group says about itself."""
+        """GET_CONSUMER_RUNNING_INFO: forward the request to a member of a group."""
         return await self._call(command, dict(command.ext), command.body)
 
     async def consume_directly(self, connection: Connection, command: Command) -> Command:
-        """CONSUME_MESSAGE_DIRECTLY: a message for one member, which says what became of it."""
+        """CONSUME_MESSAGE_DIRECTLY: send a message to one member, which answers with the result of its listener."""
         message_id = headers.parse(command.code, command.ext).text("msgId")
         found = self._stored(message_id)
         if found is None:
@@ -65,7 +65,7 @@ class RelayHandlers:
         return await self._call(command, {**command.ext, **flags, "groupSysFlag": "0"}, body)
 
     async def status(self, connection: Connection, command: Command) -> Command:
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each member, or the one that is named, is in a topic."""
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets of each member, or of the named one, in a topic."""
         header = headers.parse(command.code, command.ext)
         group, topic, wanted = header.text("group"), header.text("topic"), header.text("clientAddr")
         online = self._clients.consumer_group(group)
@@ -83,7 +83,7 @@ class RelayHandlers:
     async def _status_of(
         self, asked: Connection, member: GroupClient, group: str, topic: str
     ) -> tuple[str, bytes] | None:
-        """A member's offsets as a map with queues as keys; None when it does not say."""
+        """Return a member's offsets as a map with queues as keys; None when it does not answer with one."""
         if member.version < VERSION_OF_STATUS:
             return None
         ext = headers.to_ext(topic=topic, group=group)
@@ -98,7 +98,7 @@ class RelayHandlers:
         return member.client_id, bodies.object_keyed(rows)
 
     def _stored(self, message_id: str) -> tuple[str, bytes] | None:
-        """The topic and the record with this offset id."""
+        """Return the topic and the record with this offset id; None when there is no such record."""
         try:
             offset = records.parse_offset_message_id(message_id)[2]
         except ValueError:

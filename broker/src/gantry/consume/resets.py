@@ -1,19 +1,19 @@
-"""Sending a group somewhere else: INVOKE_BROKER_TO_RESET_OFFSET (222).  RocketMQ: `AdminBrokerProcessor.resetOffset`,
+"""Resetting a group's offsets: INVOKE_BROKER_TO_RESET_OFFSET (222).  RocketMQ: `AdminBrokerProcessor.resetOffset`,
 and of 5.x `resetOffsetInner`.
 
-The group's offsets change at once, also with nobody online.  Members at work have to drop what they hold, and hear of
-it in one of two ways:
+The group's offsets change at once, also when no member is online.  Members have to drop the messages that they have,
+and are told in one of two ways:
 
     a member waits at the queue's end    its held pull is answered PULL_OFFSET_MOVED (21) with the new offset
     it has messages in work              RESET_CONSUMER_CLIENT_OFFSET (220), one-way, with the offsets of such queues
 
-Until a queue's member has pulled again, commits in that queue are not believed (see `metadata.offsets`): a member that
-has not heard yet would put back what was just changed.  So a client that does not know 220 moves as well, with its
-next pull.  RocketMQ's brokers do either: before 5.3 they send 220, which stops a Java consumer for ten seconds; since
+Until a queue's member has pulled again, commits in that queue are ignored (see `metadata.offsets`): a member that
+does not know yet would undo the reset.  So a client that does not support 220 moves as well, with its next pull.
+RocketMQ's brokers do either: before 5.3 they send 220, which stops a Java consumer for ten seconds; since
 then they wait for the next pull, which may take as long as the messages in work.
 
 Members of a broadcasting group keep their offsets themselves, and are all told by 220.  Where `isForce` is missing or
-false nobody skips a message: a queue is only set back.
+false no message is skipped: a queue is only set back.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SEARCHED_AT_ONCE = 8
 
 
 class ResetHandlers:
-    """What administrators do to groups that may be at work."""
+    """Handler of administrators' resets of groups, also while their members are consuming."""
 
     def __init__(
         self,
@@ -64,8 +64,8 @@ class ResetHandlers:
         self._broker_name = broker_name
 
     async def reset(self, connection: Connection, command: Command) -> Command:
-        """INVOKE_BROKER_TO_RESET_OFFSET: to a time, -1 being the end, or one queue to an offset; where each queue is
-        now.
+        """INVOKE_BROKER_TO_RESET_OFFSET: reset to a time, -1 being the end, or one queue to an offset; answer with the
+        new offset of each queue.
         """
         header = headers.parse(command.code, command.ext)
         group, topic = header.text("group"), header.text("topic")
@@ -89,7 +89,7 @@ class ResetHandlers:
             targets = await self._at(topic, queues, header.integer("timestamp"))
             if not header.boolean("isForce"):
                 targets = {one: self._not_ahead(group, topic, one, target) for one, target in targets.items()}
-        # Nothing waits from here on: what a member did meanwhile counts no more than what it did before.
+        # No await from here on: commits that came meanwhile are overwritten like earlier ones.
         if self._topics.get(topic) is None:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
         self._move(group, topic, targets, header.integer("timestamp"))

@@ -1,16 +1,16 @@
-"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message and wants it again later, or never.
+"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message; it is to be delivered later, or given up.
 
-The consumer names the message by its log offset.  It is not believed: the record found there has to be the one that a
-queue entry points to (`Reader.record_at`), so neither the middle of a record nor one faked inside a body can be named,
-and it has to be of the topic that the consumer says, where it says one.  What the broker keeps for itself (halves, what
-is delayed) is no message yet and cannot be sent back.
+The consumer names the message by its log offset, which is verified.  The record found there has to be the one that a
+queue entry points to (`Reader.record_at`), so neither the middle of a record nor one faked inside a body can be named.
+It has to be of the topic that the consumer names, if it names one.  Messages that are not delivered yet (halves,
+delayed messages) cannot be sent back.
 
-A copy goes to the group's retry topic by way of its delay, or to its dead-letter topic (`append.redelivery` decides);
-both topics come into being here.  The answer is given when the copy is confirmed: then the consumer lets go of the
-original, and from that moment the copy is all there is.  An answer that comes late says FLUSH_DISK_TIMEOUT (10), which
-stock clients take for a failure and keep the message: a duplicate, never a loss.
+A copy goes to the group's retry topic, after a delay, or to its dead-letter topic (`append.redelivery` decides); both
+topics are created here.  The answer is sent when the copy is confirmed: then the consumer drops the original, and only
+the copy is left.  A late answer has the code FLUSH_DISK_TIMEOUT (10), which stock clients take for a failure and keep
+the message: it may be delivered twice, but is never lost.
 
-RocketMQ: a group whose retryQueueNums is 0 gets SUCCESS and the message is gone; so here, and it is counted.
+RocketMQ: a group whose retryQueueNums is 0 gets SUCCESS and the message is dropped; so here, and it is counted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _HIDDEN = frozenset({names.HALF_TOPIC, names.OP_HALF_TOPIC, names.SCHEDULE_TOPIC
 
 
 class SendBack:
-    """Takes messages back.  `postpone` disguises a message that says DELAY until its time has come."""
+    """Handles messages that are sent back.  `postpone` disguises a message with a DELAY until it is due."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class SendBack:
         self._turn = 0
 
     def send_back(self, connection: Connection, command: Command) -> Command | None:
-        """CONSUMER_SEND_MSG_BACK; None: the answer follows."""
+        """CONSUMER_SEND_MSG_BACK; return the answer, or None when it is sent later."""
         log_offset = headers.parse(command.code, command.ext).integer("offset")
         store = self._store
         behind = store.dispatched.offset - log_offset
@@ -164,7 +164,7 @@ class SendBack:
 
 
 def _doubt(record: Record, origin: Origin, group: str, claimed: str) -> str:
-    """Why this cannot be a message that the group was given; empty when it can."""
+    """Return why this cannot be a message that was delivered to the group; an empty text when it can."""
     if record.topic in _HIDDEN:
         return f"the record at {record.log_offset} is not delivered yet and cannot be sent back"
     if names.is_retry_topic(record.topic) and record.topic != names.retry_topic(group):
@@ -175,6 +175,6 @@ def _doubt(record: Record, origin: Origin, group: str, claimed: str) -> str:
 
 
 def _times_max(command: Command, header: Header, group: GroupConfig) -> int:
-    """How often the group gets a message again: the consumer's word counts before the group's."""
+    """Return how often a message is delivered again: the request's number, else the group's."""
     wanted = header.integer("maxReconsumeTimes", -1)
     return wanted if wanted >= 0 and command.version >= VERSION_OF_MAX_RECONSUME else group.retry_times_max

@@ -1,12 +1,12 @@
-"""Readers are shared between a master and its slaves: who is sent where, and what is not said on the way.
+"""Sharing readers between a master and its slaves: which broker a reader is sent to, and how to answer meanwhile.
 
 A reader that is far behind makes its broker read from the disk; the master sends it to a slave, which sends it back
 when it has caught up (RocketMQ: `slaveReadEnable`, suggestWhichBrokerId; "far" there is 40 % of memory, here the warm
 window).
 
-Two brokers of a group do not show the same end of a queue at one moment, and a member that just started shows less than
-it has.  So what lies behind the shown end and is not known to be wrong is never answered with PULL_OFFSET_MOVED, which
-would throw the reader back:
+Two brokers of a group do not show the same end of a queue at the same time, and a member that just started shows less
+than it has.  So a pull behind the shown end whose offset may be right is never answered with PULL_OFFSET_MOVED, which
+would set the reader back:
 
     a slave, its master there    PULL_RETRY_IMMEDIATELY and the master's id: ask there
     a slave, its master away     held, as a master holds who has read everything
@@ -32,9 +32,9 @@ _MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """One broker's view.  Without one (a lone broker) everybody reads here, and the store's word stands.
+    """The state of one broker of a group.  A broker without replicas has none: all reads are answered from its store.
 
-    far_bytes   how far behind is far
+    far_bytes   a reader that is further behind the log's end is sent to a slave
     reader      the id of a slave that may serve, MASTER when there is none
     is_alone    of a slave: its master is away
     head        where appends go on in a queue
@@ -48,7 +48,7 @@ class Sharing:
 
     @property
     def is_slave(self) -> bool:
-        """Whether somebody else is the master."""
+        """Return whether another broker is the master."""
         return self.broker_id != MASTER
 
     def suggested(self, lag_bytes: int) -> int:
@@ -66,7 +66,7 @@ class Sharing:
         return code == ResponseCode.PULL_NOT_FOUND
 
     def code(self, topic: str, queue_id: int, offset: int, code: int, fetched: Fetched) -> int:
-        """What is answered; for who is ahead of us the offset stays what it is."""
+        """Return the response code; a reader that is ahead of this broker keeps its offset."""
         is_ahead = code == _MOVED and fetched.status is not FetchStatus.OFFSET_TOO_SMALL
         if is_ahead and (self.is_slave or offset <= self.head(topic, queue_id)):
             fetched.next_offset = offset

@@ -1,4 +1,4 @@
-"""How much came and went in the last minute, hour and day, under the names of RocketMQ's `BrokerStatsManager`.
+"""Messages and bytes in and out in the last minute, hour and day, under the names of RocketMQ's `BrokerStatsManager`.
 
     TOPIC_PUT_NUMS, TOPIC_PUT_SIZE    topic             messages and bytes into it
     GROUP_GET_NUMS, GROUP_GET_SIZE    topic@group       messages and bytes that a group took
@@ -7,12 +7,12 @@
 
 Counters that exist anyway are sampled: every ten seconds for the minute, every ten minutes for the hour, every hour for
 the day; a window is the difference between now and its oldest sample, so it is shorter in a young process.  `avgpt`
-(how much one call brought) is not known here and said to be 0.
+(the average per call) is not known here and is returned as 0.
 
 Not counted are RocketMQ's names that no tool asks for: by queue (two keys more for each of thousands, in 39 samples),
 latencies (histograms are in /metrics), what fell behind (`gantry lag`), POP's, and its internal ones.
 
-The number of keys is bounded; those beyond it are not counted, and not there for who asks.
+The number of keys is bounded; further ones are not counted, and requests for them get no answer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ Read = Callable[[], Iterator[tuple[Key, int]]]
 
 
 class Pulled(Protocol):
-    """What pulls count; see `consume.handlers.PullCounts`."""
+    """The counters of pulls that are used here; see `consume.handlers.PullCounts`."""
 
     messages: int
     by_group: dict[tuple[str, str], list[int]]
 
 
 def counted(store: Store, pulled: Pulled, sent_back: RedeliveryCounts, cluster: str) -> Iterator[tuple[Key, int]]:
-    """The counters that there are; a topic comes once for each of its queues.  What comes and goes meanwhile may be
+    """Yield all counters; a topic comes once for each of its queues.  Topics that are made or deleted meanwhile may be
     missing.
     """
     for topic, queue_id in list(store.queues()):
@@ -79,7 +79,7 @@ class Statistics:
         self._read = read
         self._clock = clock
         self._now: dict[Key, int] = {}
-        # What the store holds at a start came in another life.
+        # Messages that are in the store at the start were counted by an earlier process.
         for _ in self._counting():
             pass
         first = _Sample(clock.monotonic(), self._now)
@@ -103,11 +103,11 @@ class Statistics:
         self._now = counters
 
     def per_second(self, statistic: str, key: str) -> float:
-        """Over the last minute."""
+        """Return the rate of one key over the last minute; 0 when it is not counted."""
         return self._window("statsMinute", (statistic, key))["tps"]
 
     def windows(self, statistic: str, key: str) -> dict[str, dict[str, float]] | None:
-        """As RocketMQ's `BrokerStatsData`; None when there never was any of it."""
+        """Return RocketMQ's `BrokerStatsData` of one key; None when it was never counted."""
         if not self._now.get((statistic, key)):
             return None
         return {name: self._window(name, (statistic, key)) for name in _WINDOWS}
@@ -117,6 +117,6 @@ class Statistics:
         oldest, newest = self._samples[name][0], self._samples["statsMinute"][-1]
         total = self._now.get(key, 0) - oldest.counters.get(key, 0)
         elapsed_s = newest.at_s - oldest.at_s
-        # A topic that was made again counts from its beginning.
+        # The counter of a topic that was deleted and made again begins at 0.
         total = total if total >= 0 else self._now.get(key, 0)
         return {"avgpt": 0.0, "sum": total, "tps": round(total / elapsed_s, 2) if elapsed_s > 0 else 0.0}

@@ -1,9 +1,9 @@
-"""What tools compare groups by: QUERY_CONSUME_TIME_SPAN (303), QUERY_CORRECTION_OFFSET (308), CLONE_GROUP_OFFSET (314),
-GET_BROKER_CONSUME_STATS (317), VIEW_BROKER_STATS_DATA (315).  RocketMQ: `AdminBrokerProcessor`.
+"""Requests of tools about groups: QUERY_CONSUME_TIME_SPAN (303), QUERY_CORRECTION_OFFSET (308), CLONE_GROUP_OFFSET
+(314), GET_BROKER_CONSUME_STATS (317), VIEW_BROKER_STATS_DATA (315).  RocketMQ: `AdminBrokerProcessor`.
 
-A group that stands nowhere in a queue counts as being at 0, as in RocketMQ's answers.  Everything but the cloning only
-reads.  Thousands of queues are looked at in slices, as in `progress`; an answer about more queues than a frame holds
-is refused, with what to ask instead.
+A group without an offset in a queue counts as being at 0, as in RocketMQ's answers.  Only the cloning changes anything.
+Thousands of queues are read in slices, as in `progress`; an answer about more queues than a frame holds is refused,
+with what to ask instead.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEVER = (1 << 63) - 1  # Java's Long.MAX_VALUE: no correction
 
 
 class SurveyHandlers:
-    """Questions over groups; `statistics` samples what is counted."""
+    """Handlers of requests that compare groups; `statistics` has the sampled counters."""
 
     def __init__(
         self,
@@ -86,8 +86,8 @@ class SurveyHandlers:
         }
 
     async def correction(self, connection: Connection, command: Command) -> Command:
-        """QUERY_CORRECTION_OFFSET: by queue, the smallest offset of all groups but some; none where another group, that
-        is compared, is behind it.
+        """QUERY_CORRECTION_OFFSET: by queue, the smallest offset of all groups but some; none where the group that is
+        compared is behind it.
         """
         header = headers.parse(command.code, command.ext)
         topic, compared = header.text("topic"), header.text("compareGroup")
@@ -105,7 +105,7 @@ class SurveyHandlers:
         return reply(command, body=bodies.dumps({"correctionOffsets": {str(key): smallest[key] for key in smallest}}))
 
     async def clone(self, connection: Connection, command: Command) -> Command:
-        """CLONE_GROUP_OFFSET: put one group where another is, in one topic or in all that the other reads."""
+        """CLONE_GROUP_OFFSET: copy the offsets of one group to another, in one topic or in all of the first group."""
         header = headers.parse(command.code, command.ext)
         source, target = header.text("srcGroup"), header.text("destGroup")
         if self._groups.get(target) is None:
@@ -124,7 +124,7 @@ class SurveyHandlers:
         return online is not None and bool(online.subscriptions) and topic not in online.subscriptions
 
     async def all_groups(self, connection: Connection, command: Command) -> Command:
-        """GET_BROKER_CONSUME_STATS: every group in every topic that it reads, and how far behind all are together."""
+        """GET_BROKER_CONSUME_STATS: the progress of every group in every topic that it reads, and the total backlog."""
         only_ordered = headers.parse(command.code, command.ext).boolean("isOrder")
         answer = LongAnswer("ask group by group (208), or `gantry lag`")
         queues = behind = 0
@@ -171,7 +171,7 @@ class SurveyHandlers:
         return head + b",".join(rows) + b"}}", behind
 
     def view(self, connection: Connection, command: Command) -> Command:
-        """VIEW_BROKER_STATS_DATA: how much of something there was in the last minute, hour and day."""
+        """VIEW_BROKER_STATS_DATA: one statistic over the last minute, hour and day."""
         header = headers.parse(command.code, command.ext)
         name, key = header.text("statsName"), header.text("statsKey")
         found = self._statistics.windows(name, key)

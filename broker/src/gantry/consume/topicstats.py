@@ -1,12 +1,12 @@
-"""How far a topic has come, and which one it is: GET_TOPIC_STATS_INFO (202).  RocketMQ: `AdminBrokerProcessor`.
+"""The queues' ends of a topic, and its generation: GET_TOPIC_STATS_INFO (202).  RocketMQ: `AdminBrokerProcessor`.
 
-Who keeps offsets outside of the broker, as Spark's checkpoints do, has to notice that a name means something else
-by now.  So the answer says in two header fields, which RocketMQ's clients ignore and its brokers do not send:
+Programs that keep offsets outside of the broker, like Spark's checkpoints, have to detect that a topic was deleted and
+made again.  So the answer has two more header fields, which RocketMQ's clients ignore and its brokers do not send:
 
     clusterUid   of the cluster, or of the folder of a broker that is in no group
-    generation   which life of its name the topic is in (`store.generations`); a number of this broker group alone
+    generation   the topic's generation (`store.generations`); a number of this broker group alone
 
-Thousands of queues are looked at in slices: everybody else gets a turn in between.
+Thousands of queues are read in slices; other requests are handled in between.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _PUT_WINDOW_S = 60
 
 
 class TopicStatsHandlers:
-    """Questions about topics that only read; `cluster_uid` may change once, when a slave meets its master."""
+    """Handler of GET_TOPIC_STATS_INFO; `cluster_uid` may change once, when a slave first connects to its master."""
 
     def __init__(
         self, store: Store, topics: Topics, clock: Clock, broker_name: str, cluster_uid: Callable[[], str]
@@ -43,12 +43,12 @@ class TopicStatsHandlers:
         self._cluster_uid = cluster_uid
 
     async def stats(self, connection: Connection, command: Command) -> Command:
-        """GET_TOPIC_STATS_INFO: the ends of each queue, how much comes in, and whose they are."""
+        """GET_TOPIC_STATS_INFO: first and next offset of each queue, the rate of messages, cluster and generation."""
         topic = headers.parse(command.code, command.ext).text("topic")
         config = self._topics.get(topic)
         if config is None:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        # The number first: who is told ends of the next life beside it looks again, and finds another number.
+        # The generation first: a client that gets ends of the next one with it asks again, and finds another number.
         ext = {"clusterUid": self._cluster_uid(), "generation": str(self._store.generations.of(topic))}
         answer = LongAnswer("the topic has too many queues")
         reader, recent = self._store.reader, 0

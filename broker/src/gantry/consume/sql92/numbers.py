@@ -1,8 +1,8 @@
 """Properties as numbers, the way Java reads them: `Integer.valueOf`, `Long.valueOf`, `Double.valueOf`.
 
-An integer is an optional sign and ASCII digits and has to fit (Java takes other scripts' digits too; nobody sends
-them).  A double may have blanks around it, a trailing f or d, be NaN, Infinity or hexadecimal.  What is neither
-raises NotComparableError: RocketMQ lets such a message fall through the whole expression, whatever else it says.
+An integer is an optional sign and ASCII digits and has to fit (Java accepts digits of other scripts too; they are not
+in use).  A double may have blanks around it, a trailing f or d, be NaN, Infinity or hexadecimal.  Anything else
+raises NotComparableError: in RocketMQ such a message does not match, whatever the rest of the expression is.
 Doubles have Java's total order: NaN is greater than everything and equal to itself, -0.0 less than 0.0.
 """
 
@@ -24,21 +24,21 @@ class NotComparableError(Exception):
 
 
 def integer(value: bytes) -> int:
-    """As a 32-bit integer."""
+    """Read a property as a 32-bit integer; NotComparableError when it is none."""
     if value.isdigit() and len(value) <= _I32_DIGITS_SURE:
         return int(value)
     return _bounded(value, 2**31)
 
 
 def long(value: bytes) -> int:
-    """As a 64-bit integer."""
+    """Read a property as a 64-bit integer; NotComparableError when it is none."""
     if value.isdigit() and len(value) <= _I64_DIGITS_SURE:
         return int(value)
     return _bounded(value, 2**63)
 
 
 def double(value: bytes) -> float:
-    """As a double."""
+    """Read a property as a double; NotComparableError when it is none."""
     match = _DOUBLE.fullmatch(value)
     if match is None:
         raise NotComparableError
@@ -66,7 +66,7 @@ def compare(left: float, right: float) -> int:
 
 
 def _rank(number: float) -> float:
-    """Among numbers that `<` does not tell apart: -0.0, 0.0, anything else, NaN."""
+    """Return the order among numbers that `<` does not tell apart: -0.0, 0.0, anything else, NaN."""
     return 2.0 if isnan(number) else copysign(1.0, number) if number == 0 else 1.5
 
 

@@ -15,7 +15,7 @@ what AND, OR, NOT and the whole take has to be a boolean or a bare property.
 Different on purpose: RocketMQ stops reading at the end of the first expression, so that `a > 5 b < 3` means `a > 5`.
 Here what follows is an error.
 
-Trees are bounded in nodes and depth, as everybody who evaluates one pays for it.
+Trees are bounded in nodes and depth, because every evaluation costs time on the loop.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _HINTS = {"LIKE": "; there is no LIKE, use CONTAINS, STARTSWITH or ENDSWITH", "=
 
 
 def parse(expression: str) -> Node:
-    """The tree of an expression; SqlError says where and why it is none."""
+    """Parse an expression into its tree; SqlError says where and why it is not valid."""
     return _Parser(tokens(expression)).whole()
 
 
@@ -186,7 +186,7 @@ class _Parser:
         self._at -= 1
         raise self._unexpected("a property, a text, a number or a bracket")
 
-    # What may stand beside what
+    # Which kinds of operands are allowed
 
     def _equal(self, left: Node, right: Node, word: Token) -> Node:
         for side in (left, right):

@@ -73,8 +73,8 @@ _PARTS: dict[str, Callable[[bytes, bytes], bool]] = {
 
 
 class Program:
-    """`names`: the properties to look up, in the order in which `matches` wants their values.  `cost`: how many nodes
-    there are, to bound what is evaluated in one go."""
+    """A compiled expression.  `names`: the properties to look up, in the order of the values for `matches`.  `cost`:
+    the number of nodes, by which the work of one slice is bounded."""
 
     __slots__ = ("_code", "cost", "names")
 
@@ -85,19 +85,19 @@ class Program:
         self.cost = _count(tree)
 
     def matches(self, values: Values) -> bool:
-        """Whether a message with these values is wanted."""
+        """Return whether a message with these values of `names` matches."""
         try:
             return self._code(values) is True
         except NotComparableError:
             return False
 
     def accepts(self, packed: bytes) -> bool:
-        """Whether a message with these packed properties is wanted."""
+        """Return whether a message with these packed properties matches."""
         return self.matches(properties.pick(packed, self.names))
 
 
 def compile_sql(expression: str) -> Program:
-    """The program of an expression; `tokens.SqlError` says where and why it is none."""
+    """Compile an expression; `tokens.SqlError` says where and why it is not valid."""
     return Program(parse(expression))
 
 

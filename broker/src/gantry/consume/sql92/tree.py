@@ -1,4 +1,4 @@
-"""What an SQL92 expression says, as a tree of values.
+"""The tree of an SQL92 expression.
 
 The kind of every node is known before any message comes, because properties are always texts: only the literals
 are numbers.  `BOOLEAN` is true, false or unknown; a bare property may stand where a boolean is wanted (it is never
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 
 class ValueType(enum.Enum):
-    """What a node gives, in the words of error messages."""
+    """The kind of a node's value; the texts are used in error messages."""
 
     PROPERTY = "a property"
     TEXT = "a text"
@@ -44,14 +44,14 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Negate:
-    """Minus: of a number its opposite, of anything else nothing."""
+    """Unary minus of a number; NULL of anything else."""
 
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """NOT; of unknown unknown."""
+    """NOT of a boolean; unknown stays unknown."""
 
     operand: Node
 
@@ -96,7 +96,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """[NOT] IN."""
+    """`name [NOT] IN (texts)`."""
 
     name: str
     texts: frozenset[str]
@@ -117,7 +117,7 @@ Node = Property | Literal | Negate | Not | All | Some | Equal | IsNull | Order |
 
 
 def kind_of(node: Node) -> ValueType:
-    """What the node gives."""
+    """Return the kind of the node's value, which is known before any message comes."""
     if isinstance(node, Property):
         return ValueType.PROPERTY
     if isinstance(node, Literal):
@@ -129,14 +129,14 @@ def kind_of(node: Node) -> ValueType:
 
 
 def is_boolean(node: Node) -> bool:
-    """Whether it may stand where something true or false is wanted, a bare property aside."""
+    """Return whether the node's value is a boolean; a bare property, also allowed as one, does not count."""
     if isinstance(node, Literal):
         return node.kind in (ValueType.BOOLEAN, ValueType.NULL)
     return not isinstance(node, Property | Negate)
 
 
 def children(node: Node) -> tuple[Node, ...]:
-    """The nodes right below."""
+    """Return the direct operands of a node."""
     if isinstance(node, All | Some):
         return node.operands
     if isinstance(node, Equal | Order):
@@ -147,7 +147,7 @@ def children(node: Node) -> tuple[Node, ...]:
 
 
 def depth_of(node: Node) -> int:
-    """How many nodes stand above one another; without recursion, because that is what it has to prevent."""
+    """Return the depth of a tree; without recursion, because the limit on depth is what bounds recursion."""
     depth = 0
     level: list[Node] = [node]
     while level:
