@@ -113,7 +113,7 @@ class Assembly:
         return sorted(path for path in self._files if posixpath.dirname(path) == folder)
 
     def _shown_page(self, path: str) -> str:
-        head = f"---\norphan: true\n---\n\n# `{path}`\n\n"
+        head = f"---\norphan: true\nnosearch: true\n---\n\n# `{path}`\n\n"
         if path in self._folders:
             return head + "".join(f"- [{each}](/{SHOWN}/{each}.md)\n" for each in self._files_in(path))
         text = (ROOT / path).read_text(encoding="utf-8")
