@@ -11,7 +11,6 @@ from gantry.errors import GantryError, OutcomeUnknownError, UnreachableError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     commands.add_parser("list", help="clusters, broker groups and their members, and whether they answer")
     info = commands.add_parser("info", help="the runtime figures of one broker, under RocketMQ's names")

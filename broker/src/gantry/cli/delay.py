@@ -22,7 +22,6 @@ from gantry.model.names import topic_fault
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="messages that are not delivered yet, the next one first")
     listing.add_argument("--topic", metavar="NAME", default="", help="only for this topic")

@@ -26,7 +26,6 @@ _ROWS_MAX = 1000  # so many replayed messages are listed at most; the count is o
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="which groups have dead letters, and how many")
     listing.add_argument("--group", metavar="NAME", help="only this one")
@@ -111,7 +110,7 @@ async def _show(dead: DeadLetters, queues: list[DeadQueue], arguments: argparse.
 
 
 class _Replay:
-    """One execution of `replay`."""
+    """The state of one execution of `replay`: counts, rows to print, ids not found yet."""
 
     def __init__(self, dead: DeadLetters, arguments: argparse.Namespace) -> None:
         self._dead = dead

@@ -21,7 +21,6 @@ from gantry.model.route import MessageQueue
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("list", help="groups, their members and what is left for them to do")
     listing.add_argument("--all", action="store_true", help="RocketMQ's own, too")

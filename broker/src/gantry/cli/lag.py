@@ -18,7 +18,6 @@ from gantry.model.names import group_fault, is_system_group, topic_fault
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
     parser.add_argument("--group", metavar="GROUP", default="", help="only this one")
     parser.add_argument("--topic", metavar="TOPIC", default="", help="only this one")
     parser.add_argument("--behind", action="store_true", help="only where something is left")

@@ -60,7 +60,6 @@ _DONE = {"kill": "killed", "stop": "is told to stop", "pause": "paused", "resume
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     up = commands.add_parser("up", help="make a cluster, or start the one that is there, and keep it running")
     up.add_argument("--groups", type=Whole(1, GROUPS_MAX), metavar="N", help="groups of brokers (1)")

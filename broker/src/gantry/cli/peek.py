@@ -22,7 +22,6 @@ _PULL_MAX = 32  # of one request
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--queue", metavar="[BROKER/]N", help="only this one (default: all)")
     where = parser.add_mutually_exclusive_group()

@@ -25,7 +25,6 @@ _IN_FLIGHT_MAX = 1024  # a producer has no more sends at the same time
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("body", metavar="BODY", nargs="*", help="the messages; none: each line of stdin is one")
     parser.add_argument("--tags", default="", help="the tag that consumers filter by")

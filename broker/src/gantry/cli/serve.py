@@ -30,7 +30,7 @@ _SWEEP_LATER_S = 20.0
 
 
 class Server(Protocol):
-    """What serve() runs."""
+    """The methods of a server that serve() needs."""
 
     async def start(self) -> None:
         """Start; return when requests are answered."""

@@ -27,7 +27,6 @@ _MIB = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     checking = commands.add_parser("verify", help="read every record and every queue entry; change nothing")
     checking.add_argument("folder", metavar="DIR", help="the folder of the store, as given to --data")

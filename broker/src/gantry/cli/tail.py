@@ -29,7 +29,6 @@ _READY_MAX = 1000  # with so many messages not printed yet, the pulls wait
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--tags", metavar="EXPRESSION", default="*", help="such as 'paid || refunded' (default: all)")
     parser.add_argument(
@@ -93,7 +92,7 @@ class _Watch:
         self._tags = tags
 
     async def run(self, begins: dict[MessageQueue, int]) -> None:
-        """Pull until cancelled."""
+        """Pull every queue, and look for new ones, until cancelled."""
         known: set[MessageQueue] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:

@@ -25,7 +25,6 @@ _OFFSET_ID_LENGTHS = (32, 56)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("list", help="topics and where their queues are")
     listing.add_argument("--all", action="store_true", help="RocketMQ's own and the retry topics of groups, too")

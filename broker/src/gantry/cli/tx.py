@@ -27,7 +27,6 @@ _DONE = {COMMIT: "committed", ROLLBACK: "rolled back", REARM: "armed again"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="transactions without an outcome, oldest first")
     listing.add_argument("--state", choices=(OPEN, GIVEN_UP), default=OPEN, help="(default: %(default)s)")

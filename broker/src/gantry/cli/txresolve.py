@@ -29,7 +29,6 @@ from gantry.errors import ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the flags."""
     parser.add_argument("--sink", metavar="ID", default="", help="only this sink")
     parser.add_argument("--batch", metavar="N", type=Whole(0), help="its batch, with --commit or --abort")
     parser.add_argument("--part", metavar="NAME", action="append", default=[], help="only these parts; may be repeated")

@@ -74,18 +74,15 @@ class Admin:
         await self._session.start()
 
     async def stop(self) -> None:
-        """Close the connections."""
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """stop()"""
         await self.stop()
 
     # The cluster

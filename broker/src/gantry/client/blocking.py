@@ -161,7 +161,7 @@ class BlockingProducer:
 
 
 class BlockingPuller:
-    """Pulls as `puller.Puller` does."""
+    """Pulls messages synchronously; results and errors are those of `puller.Puller`."""
 
     def __init__(self, group: str, *, nameserver: str | Sequence[str], read_from: ReadFrom = ReadFrom.AUTO) -> None:
         check_group(group)
@@ -172,7 +172,6 @@ class BlockingPuller:
         self._away: dict[str, float] = {}  # groups whose master did not answer, and when to try it again
 
     def close(self) -> None:
-        """Close the connections."""
         self._session.close()
 
     def __enter__(self) -> Self:

@@ -74,7 +74,7 @@ class Asking(Protocol):
         """Return the answer of the server at this address."""
 
     def close(self) -> None:
-        """Close all connections."""
+        ...
 
 
 class BlockingSinks:
@@ -88,7 +88,6 @@ class BlockingSinks:
         self._chance = random.Random()
 
     def close(self) -> None:
-        """Close the connections."""
         self._session.close()
 
     def __enter__(self) -> BlockingSinks:

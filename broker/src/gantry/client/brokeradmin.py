@@ -34,7 +34,6 @@ class BrokerAdmin:
         self._timeout_s = timeout_s
 
     async def close(self) -> None:
-        """Close the connections."""
         await self._remoting.close()
 
     async def __aenter__(self) -> Self:

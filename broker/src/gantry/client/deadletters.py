@@ -1,14 +1,15 @@
-"""Dead letters: what groups gave up, to look at and to hand out again.
+"""Dead letters: messages whose delivery to a group failed too often; to read and to replay.
 
-A replay sends a copy of a dead letter to the group's retry topic, so that this group gets it and no other; it comes
-under the topic that it was sent to first, with all its attempts before it.  Or, when the caller says so, to that topic
-itself, and every group that subscribes to it gets it again.  The copy is the same message: its body byte for byte, its
-message id, its birth; the property GANTRY_REPLAYS counts how often it was replayed, also over further deaths.  The dead
-letter stays where it is, until its segment goes.
 
-Replays go on where the last one ended: progress is kept by the broker as the offset of the group TOOLS_CONSUMER in the
-dead-letter topic, and moves when the copy is acknowledged.  Anyone who breaks off (Ctrl-C, a refusal, a crash) replays
-at most the one message twice that was on its way.  What dies again while a replay runs is left for the next one.
+A replay sends a copy of a dead letter to the group's retry topic, so that only this group gets it, with the topic that
+it was first sent to and a new count of attempts.  Or, on request, the copy goes to that topic itself, and every group
+that subscribes to it gets it again.  The copy has the same body, message id and birth time; its property GANTRY_REPLAYS
+counts the replays.  The dead letter stays until its segment is deleted.
+
+A replay continues where the last one ended.  The broker keeps that position as the offset of the group TOOLS_CONSUMER
+in the dead-letter topic, and it moves when the copy is acknowledged.  So after an interruption (Ctrl-C, a refusal, a
+crash) at most one message is replayed twice.  Messages that become dead letters during a replay are left for the next
+one.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ PROGRESS_GROUP = "TOOLS_CONSUMER"  # exists on every broker
 PRODUCER_GROUP = "gantry-dlq"
 
 _KEPT_SYS_FLAGS = 0x703  # compressed, its kind, many tags
-# A copy is neither dead nor delayed nor half of a transaction, and its route through the broker begins again.
+# Properties that a copy does not have: it is not a dead letter, not delayed and no half message.
 _SPENT = frozenset(
     b"DELAY REAL_TOPIC REAL_QID WAIT RECONSUME_TIME MAX_RECONSUME_TIMES DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID "
     b"TRAN_MSG __transactionId__ TRAN_PREPARED_QUEUE_OFFSET POP_CK TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS "
@@ -64,13 +65,13 @@ class DeadQueue:
     start: int
     end: int
     replayed_to: int
-    oldest_ms: int  # when its first one died; -1 without any
+    oldest_ms: int  # when its first dead letter was stored; -1 without any
     newest_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """One dead letter, its body as it is stored."""
+    """One dead letter, with its body as it is stored."""
 
     queue: MessageQueue
     record: Record
@@ -85,22 +86,22 @@ class DeadLetter:
 
     @property
     def origin_topic(self) -> str:
-        """The topic that it was sent to first, empty when it does not say."""
+        """The topic that it was first sent to; empty when that is unknown."""
         return self.properties.get("RETRY_TOPIC") or self.properties.get("DLQ_ORIGIN_TOPIC", "")
 
     @property
     def replays(self) -> int:
-        """How often it was replayed before it died again."""
+        """How often it was replayed before."""
         said = self.properties.get(REPLAYS, "")
         return int(said) if said.isdecimal() and len(said) < 10 else 0
 
     def body(self) -> bytes:
-        """What was sent, decompressed; RemoteProtocolError where that is not possible."""
+        """Return the decompressed body; RemoteProtocolError when it cannot be decompressed."""
         return message(self.record).body
 
 
 def copy_of(letter: DeadLetter, topic: str) -> Outgoing:
-    """The message that a replay sends to `topic`."""
+    """Return the message that a replay sends to `topic`."""
     record = letter.record
     pairs = [pair for pair in record.properties.split(properties.PAIR_END) if pair]
     kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in _SPENT]
@@ -119,7 +120,7 @@ def copy_of(letter: DeadLetter, topic: str) -> Outgoing:
 
 
 class DeadLetters:
-    """Reads and replays; an asynchronous context manager."""
+    """Reads and replays dead letters; an asynchronous context manager."""
 
     def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
         self._session = Session(nameserver, timeout_s=timeout_s)
@@ -129,33 +130,34 @@ class DeadLetters:
         self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:
-        """Nothing to begin: connections are made when they are needed."""
+        """Start; connections are made when they are needed."""
         await self._session.start()
         await self._admin.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """Close the connections."""
         await self._admin.stop()
         await self._routes.close()
         await self._session.close()
 
     async def groups(self) -> list[str]:
-        """The groups that have a dead-letter topic."""
+        """Return the groups that have a dead-letter topic."""
         return [group_of(topic) or "" for topic in await self._admin.topics() if topic.startswith(DLQ_PREFIX)]
 
     async def queues(self, group: str) -> list[DeadQueue]:
-        """A group's queues of dead letters; RefusedError 17 when it never had one, 16 when nobody may read them."""
+        """Return a group's queues of dead letters; RefusedError 17 when it never had one, 16 when its topic is not
+        readable.
+        """
         topic = dlq_topic(group)
         queues = await self._routes.to_read(topic)
         if not queues:
-            # RocketMQ: brokers before 4.9 make these topics for writing only.
-            remark = f"nobody may read {topic}; make it readable with `gantry topic create '{topic}' --queues 1`"
+            # RocketMQ: brokers before 4.9 create these topics for writing only.
+            remark = f"{topic} is not readable; make it readable with `gantry topic create '{topic}' --queues 1`"
             raise RefusedError(ResponseCode.NO_PERMISSION, remark)
         return [await self._looked_at(group, queue) for queue in queues]
 
     async def letters(self, found: DeadQueue, start: int, end: int | None = None) -> AsyncIterator[DeadLetter]:
-        """The dead letters of a queue from an offset on, oldest first."""
+        """Yield the dead letters of a queue from an offset on, oldest first."""
         offset, end = max(start, found.start), found.end if end is None else min(end, found.end)
         while offset < end:
             offset, page = await self._page(found.queue, offset)
@@ -164,16 +166,16 @@ class DeadLetters:
                     yield DeadLetter(found.queue, record, properties.parse(record.properties))
 
     async def replay(self, letter: DeadLetter, topic: str) -> None:
-        """Send a copy; returns when it is acknowledged."""
+        """Send a copy and wait for its acknowledgement."""
         queues = await self._routes.to_write(topic)
-        # On the broker where it died, whose retry topic its consumers read as well as any other's.
+        # On the dead letter's own broker where possible: the group's consumers read the retry topic of every broker.
         near = [queue for queue in queues if queue.broker_name == letter.queue.broker_name] or queues
         target = near[letter.record.queue_offset % len(near)]
         question = questions.send(PRODUCER_GROUP, copy_of(letter, topic), target)
         await self._session.ask(self._routes.master(target), question, self._timeout_s)
 
     async def passed(self, letter: DeadLetter) -> None:
-        """The next replay goes on behind this one."""
+        """Let the next replay begin after this dead letter."""
         await self._offsets.commit(letter.queue, letter.record.queue_offset + 1)
 
     async def _looked_at(self, group: str, queue: MessageQueue) -> DeadQueue:
@@ -195,14 +197,14 @@ class DeadLetters:
             following = number(reply, "nextBeginOffset")
             if reply.code == ResponseCode.SUCCESS:
                 return following, list(_records(reply.body))
-            # Never stand still, whatever a broker says about an offset that it has.
+            # Always advance, whatever offset the broker returns.
             return max(following, offset + 1), []
 
         return await self._session.ask(self._routes.master(queue), Question(asked.command, read), self._timeout_s)
 
 
 async def paced(letters: AsyncIterator[DeadLetter], rate: float) -> AsyncIterator[DeadLetter]:
-    """The same, at most so many each second, evenly."""
+    """Yield the same, evenly, at most `rate` each second."""
     loop = asyncio.get_running_loop()
     due = loop.time()
     async for letter in letters:
@@ -212,14 +214,14 @@ async def paced(letters: AsyncIterator[DeadLetter], rate: float) -> AsyncIterato
 
 
 async def only(letters: AsyncIterator[DeadLetter], message_ids: Collection[str]) -> AsyncIterator[DeadLetter]:
-    """Those with one of these ids; all when none is named."""
+    """Yield those with one of these ids; all when no id is given."""
     async for letter in letters:
         if not message_ids or letter.message_id in message_ids:
             yield letter
 
 
 def target_topic(letter: DeadLetter, group: str, to_origin: bool) -> str:
-    """Where a replay goes; empty when it is to go to its origin and does not say which."""
+    """Return the topic that a replay sends to; empty when it should be the original one and that is unknown."""
     return letter.origin_topic if to_origin else retry_topic(group)
 
 

@@ -1,7 +1,7 @@
-"""Which messages of a topic are wanted, as users write it: a text of tags, or `Sql`.
+"""Filters of a subscription: a text with tags, or `Sql`.
 
     "paid || refunded"                      messages with one of these tags; `*` or nothing: all messages
-    Sql("amount > 100 AND region = 'eu'")   messages whose properties fulfil an SQL92 expression
+    Sql("amount > 100 AND region = 'eu'")   messages whose properties match an SQL92 expression
 
 Brokers compile the expression; `broker/docs/filters.md` has the language.
 """
@@ -16,7 +16,7 @@ from gantry.model.subscription import SQL_EXPRESSION, Subscription
 
 @dataclass(frozen=True, slots=True)
 class Sql:
-    """Messages whose properties fulfil an SQL92 expression."""
+    """Matches messages whose properties fulfil an SQL92 expression. ConfigError when it is empty."""
 
     expression: str
 
@@ -29,7 +29,7 @@ Filter = str | Sql
 
 
 def subscription_to(topic: str, wanted: Filter, version: int = 0) -> Subscription:
-    """What is wanted of one topic."""
+    """Return the subscription to a topic with this filter."""
     if isinstance(wanted, Sql):
         return Subscription(topic, wanted.expression, version, SQL_EXPRESSION)
     return Subscription(topic, wanted or "*", version)

@@ -1,12 +1,12 @@
 """Hooks around sends and around calls of listeners: for traces, metrics, logs, contexts.
 
-A hook gives a context manager for each send or call.  It is entered before and left after, in the task of the send or
-of the listener, so that context variables set in it are seen inside; an exception that ends the send or the call passes
-through it.  Hooks are entered in their order and left in the reverse one.
+A hook returns a context manager for each send or call.  It is entered before and left after, in the task of the send or
+of the listener, so that context variables set in it are visible inside.  An exception of the send or call passes
+through it.  Hooks are entered in their order and left in the reverse order.
 
-A send hook may replace the messages before they are sent, with properties that carry a trace for instance, and finds
-the result afterwards: of a transaction where its half stands, of a one-way send or a reply none.  What a hook itself
-raises is raised to the sender, or counts as a failure of the listener.
+A send hook may replace the messages before they are sent, for example to add properties of a trace.  Afterwards it
+finds the result: of a transaction that of its half message, of a one-way send or a reply none.  An exception of a send
+hook is raised to the sender; one of a consume hook counts as a failure of the listener.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from gantry.model.message import Message
 
 
 class Sending:
-    """One send: its messages (several in a batch), its group, and in the end the result."""
+    """One send: its messages (several in a batch), its group, and afterwards the result."""
 
     def __init__(self, group: str, messages: list[Message]) -> None:
         self.group = group
-        self.messages = messages  # a hook may put others into it, of the same topic
+        self.messages = messages  # a hook may replace them by others of the same topic
         self.result: SendResult | None = None  # None until a broker has acknowledged it
 
 
 class SendHook(Protocol):
-    """Something around every send of a producer."""
+    """A hook around every send of a producer."""
 
     def sending(self, sending: Sending) -> AbstractContextManager[object]:
-        """Entered before anything is sent; left when the send has succeeded or failed."""
+        """Return a context that is entered before the send and left when it has succeeded or failed."""
         ...
 
 
 class ConsumeHook(Protocol):
-    """Something around every call of a listener."""
+    """A hook around every call of a listener."""
 
     def consuming(self, group: str, message: ReceivedMessage) -> AbstractContextManager[object]:
-        """Entered before the listener is called; left when it has returned or raised."""
+        """Return a context that is entered before the listener is called and left when it has returned or raised."""
         ...
 
 
 def around_send(hooks: Iterable[SendHook], sending: Sending) -> ExitStack:
-    """All hooks as one context, entered."""
+    """Return all hooks as one context, already entered."""
     with ExitStack() as stack:
         for hook in hooks:
             stack.enter_context(hook.sending(sending))
@@ -62,7 +62,7 @@ async def called(
     hooks: Iterable[ConsumeHook],
     tallies: Tallies | None = None,
 ) -> None:
-    """One call of a listener within its hooks, counted; RemoteProtocolError for a message that cannot be decoded."""
+    """Call a listener within its hooks and count the call; RemoteProtocolError for an undecodable message."""
     if message.decode_error:
         raise RemoteProtocolError(message.decode_error)
     begun_s, is_good = 0.0 if tallies is None else tallies.now_s(), False

@@ -1,9 +1,9 @@
-"""Who a client says it is.
+"""A client's id, and the ids of its messages.
 
-A client id is `ip@pid#salt`: brokers tell the members of a group apart by it, and all members sort each
-other by it, so two living clients must never share one.  A forked process therefore renews it.  The ip is the one that
-the name server would see, or, where that is given by name, the one that is used for addresses elsewhere: looking up a
-name takes time, and nobody connects to this ip.  Message ids begin with it as well.
+A client id is `ip@pid#salt`.  Brokers identify the members of a group by it, and all members sort each other by it, so
+two running clients must never have the same.  A forked process therefore renews it.  The ip is the local one on the
+route to the name server.  When the name server is given by name, it is that of the default route, because a name lookup
+takes time; no peer connects to this ip.  Message ids begin with it as well.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from gantry.model.ids import UniqueIds
 from gantry.transport.addresses import pack_host, split_address
 
 _LOOPBACK = "127.0.0.1"
-_ELSEWHERE = "192.0.2.1", "2001:db8::1"  # addresses of documentation (RFC 5737, RFC 3849); nothing is sent there
+_ELSEWHERE = "192.0.2.1", "2001:db8::1"  # addresses for documentation (RFC 5737, RFC 3849); nothing is sent there
 
 
 class Identity:
-    """A client id, and the message ids that go with it."""
+    """A client id, and the generator of its message ids."""
 
     def __init__(self, nameserver: str, clock: Clock) -> None:
         self._ip = _ip_towards(nameserver)
@@ -31,7 +31,7 @@ class Identity:
         self.renew()
 
     def renew(self) -> None:
-        """Become another client, with other message ids."""
+        """Take another client id and other message ids."""
         salt = random.SystemRandom().getrandbits(32)
         self.client_id = f"{self._ip}@{os.getpid()}#{salt:08x}"
         self.message_ids = UniqueIds(pack_host(self._ip, 0)[:-4], os.getpid(), salt, self._clock)
@@ -39,7 +39,7 @@ class Identity:
 
 
 def _ip_towards(address: str) -> str:
-    """Our ip on the way to an address: a datagram socket is told the way, nothing is sent, no name is looked up."""
+    """Return our ip on the route to an address, by a datagram socket: nothing is sent, no name is looked up."""
     host, port = split_address(address)
     for literal in (host, *_ELSEWHERE):
         with contextlib.suppress(OSError):

@@ -1,8 +1,7 @@
-"""A consumer's life, from start() to stop(), and the tasks without which it is not whole.
+"""The life cycle of a consumer from start() to stop(), and its required tasks.
 
-A task that died of an exception nobody awaits is the quietest of all failures: the consumer would go on without
-committing or sharing queues, and look well.  So the first one that breaks ends the life, and anyone who waits for its
-end is told why.
+A failed task would otherwise go unnoticed: the consumer would continue without commits or rebalancing.  So the first
+task that fails ends the consumer, and callers that wait for its end get the exception.
 """
 
 from __future__ import annotations
@@ -18,45 +17,45 @@ _GOING_ON: set[asyncio.Task[None]] = set()  # the loop itself keeps weak referen
 
 
 class Life:
-    """One consumer's; `group` is for the log, `wake` is called when a task broke."""
+    """The life cycle of one consumer; `group` is for the log, `wake` is called when a task failed."""
 
     def __init__(self, group: str, wake: Callable[[], None] | None = None) -> None:
         self._group = group
         self._wake = wake
-        self._ended: asyncio.Future[None] | None = None  # resolved by end(), or by a task that broke
+        self._ended: asyncio.Future[None] | None = None  # resolved by end(), or by a task that failed
 
     def begin(self) -> None:
-        """start() was called; it is called once, because the tasks of the first call would go on unseen."""
+        """Note that start() was called. It may be called once, because the tasks of the first call would run on."""
         assert self._ended is None, "start() was called before; make a new consumer"
         self._ended = asyncio.get_running_loop().create_future()
 
     def end(self) -> None:
-        """stop() was called; a second call changes nothing."""
+        """Note that stop() was called; a second call changes nothing."""
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
 
     @property
     def is_over(self) -> bool:
-        """Whether it began and has ended, one way or the other."""
+        """Whether it has begun and ended, by stop() or by a failure."""
         return self._ended is not None and self._ended.done()
 
     def check(self) -> None:
-        """Raise what broke the consumer, if something did; for a life that is over."""
+        """Raise the error that ended the consumer, if there was one; only after its end."""
         assert self._ended is not None, "start() was not called"
         self._ended.result()
 
     def left(self, error: BaseException | None) -> None:
-        """The `async with` of the consumer has ended: raise what broke the consumer, unless the block raised itself."""
+        """Raise the error that ended the consumer, unless the `async with` block itself raised one."""
         if error is None:
             self.check()
 
     async def wait(self) -> None:
-        """Until stop(); raises what broke the consumer, if something did."""
+        """Wait until stop(); raises the error that ended the consumer, if there was one."""
         assert self._ended is not None, "start() was not called"
         await asyncio.shield(self._ended)
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """Run a task without which the consumer is not whole."""
+        """Start a task; when it fails, the consumer ends."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         task.add_done_callback(self._task_ended)
         return task
@@ -64,26 +63,24 @@ class Life:
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         error = None if task.cancelled() else task.exception()
         if error is not None and self._ended is not None and not self._ended.done():
-            log.critical("%s: %s broke, the consumer ends", self._group, task.get_name(), exc_info=error)
+            log.critical("%s: the task %s failed, the consumer ends", self._group, task.get_name(), exc_info=error)
             self._ended.set_exception(error)
             if self._wake is not None:
                 self._wake()
 
 
 class Started(Protocol):
-    """Something with a start and a stop."""
+    """An object with start() and stop()."""
 
     async def start(self) -> None:
-        """Begin."""
         ...
 
     async def stop(self) -> None:
-        """End."""
         ...
 
 
 async def begun(client: Started) -> None:
-    """start(); one that fails or is cancelled leaves nothing behind, because nobody would call stop()."""
+    """Call start(); when it fails or is cancelled, call stop(), because the caller would not."""
     try:
         await client.start()
     except BaseException:
@@ -92,7 +89,7 @@ async def begun(client: Started) -> None:
 
 
 async def to_the_end(work: Coroutine[object, object, None]) -> None:
-    """Await it; when the caller is cancelled it goes on by itself."""
+    """Wait for the work; when the caller is cancelled, the work continues."""
     task = asyncio.ensure_future(work)
     _GOING_ON.add(task)
     task.add_done_callback(_GOING_ON.discard)
@@ -100,7 +97,7 @@ async def to_the_end(work: Coroutine[object, object, None]) -> None:
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel tasks and see their end."""
+    """Cancel tasks and wait for their end."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()

@@ -1,15 +1,15 @@
-"""The orderly consumer: each queue's messages one after the other, by one member of the group at a time.
+"""The orderly consumer: each queue's messages are processed one after the other, by one member of the group at a time.
 
     async with OrderlyConsumer("billing", nameserver=..., subscription={"Orders": "*"}, listener=handle) as consumer:
         await consumer.wait()
 
-Messages that were sent with one key stand in one queue, so they are handled in the order in which they were sent.  The
-listener's return means done; after its exception, or `message.retry(after_s)`, the same message comes again after a
-pause, and its queue waits for it, as long as it takes.
+Messages that were sent with the same key are in the same queue, so they are processed in the order in which they were
+sent.  When the listener returns, the message is done.  After its exception, or `message.retry(after_s)`, the same
+message is delivered again after a pause, and its queue waits for it without a limit.
 
-The broker's queue locks see to it that no two members work on one queue, whatever happens to them (see `lease`); a
-queue changes hands when the old member has ended its work, committed, and given the lock back (`orderlyqueue`).  If it
-died, the lock ends a minute later.  Members in other languages take part: the protocol is RocketMQ's.
+The broker's queue locks guarantee that no two members process one queue (see `queue_lock`).  A queue moves when the old
+member has finished its work, committed, and given the lock back (`orderlyqueue`).  If that member died, the lock ends a
+minute later.  Members in other languages can take part: the protocol is RocketMQ's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "
 
 log = logging.getLogger(__name__)
 
-_LOOK_S = 0.25  # how often leases are looked at; asking has its own periods
+_LOOK_S = 0.25  # how often leases are checked; lock requests have their own periods
 
 
 class OrderlyConsumer:
@@ -69,10 +69,10 @@ class OrderlyConsumer:
         self.group = group
         self.settings = settings or ConsumerSettings()
         if self.settings.broadcast:
-            raise ConfigError("an orderly consumer shares queues with its group; broadcast has no order to keep")
+            raise ConfigError("an orderly consumer cannot broadcast: it shares the queues with its group")
         self._order = order or OrderSettings()
         self._clock = clock or SystemClock()
-        # As all members have it, Java's too: a broker keeps one list of topics for a group.
+        # With the retry topic, as Java members have it: a broker keeps one list of topics for a group.
         self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms(), with_retries=True)
         self._retry_topic = retry_topic(group)
         self._tallies = Tallies(self._clock)
@@ -84,7 +84,7 @@ class OrderlyConsumer:
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)
-        # The locks see to the hand-over; nobody has to wait for it.
+        # Without a handover time: the locks already prevent two owners.
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, 0.0)
         self._locks = QueueLocks(self._session, self._routes, group, self._identity.client_id)
         self._replicas = Replicas(self._session, self._routes)
@@ -108,18 +108,18 @@ class OrderlyConsumer:
 
     @property
     def client_id(self) -> str:
-        """Who this member is to the brokers and to the others."""
+        """The id of this member for brokers and other members."""
         return self._identity.client_id
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours to work on now: our share, and locked; the retry topic's left out."""
+        """The queues that this member may process now: assigned and locked, without those of the retry topic."""
         now = asyncio.get_running_loop().time()
         found = (one for one, _ in self._queues.values() if not one.is_leaving and one.lease.is_held(now))
         return sorted(one.queue for one in found if one.queue.topic != self._retry_topic)
 
     async def start(self) -> None:
-        """1. connections, 2. progress is committed, 3. locks are kept, 4. queues are shared out."""
+        """Connect, start to commit regularly and to keep locks, and begin to share out queues."""
         self._life.begin()
         await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
         self._tasks = [
@@ -129,7 +129,7 @@ class OrderlyConsumer:
         ]
 
     async def stop(self) -> None:
-        """1. take no new queues, 2. let listeners end, 3. commit and give back the locks, 4. say goodbye, 5. close."""
+        """Take no new queues, wait for listeners, commit, give back the locks, unregister, and close."""
         self._life.end()
         try:
             await self._finish()
@@ -149,27 +149,26 @@ class OrderlyConsumer:
         for one, _ in self._queues.values():
             one.leave()
         if working:
-            # The locks are kept meanwhile.
+            # The locks are renewed meanwhile.
             await asyncio.wait(working, timeout=self.settings.stop_timeout_s)
         await cancelled(working)
         await cancelled(self._tasks)
         await self._session.say_goodbye(self.client_id, consumers=self.group)
 
     async def wait(self) -> None:
-        """Until stop(); raises what broke the consumer, if something did."""
+        """Wait until stop() was called; raises the error that ended the consumer, if there was one."""
         await self._life.wait()
 
     async def commit(self) -> None:
-        """Tell the brokers now how far we have come; it happens by itself every few seconds."""
+        """Commit the progress now; this also happens every few seconds."""
         await asyncio.gather(*(one.commit() for one, _ in self._queues.values()))
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await begun(self)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """stop(); raises what broke the consumer, if something did."""
+        """Stop; raises the error that ended the consumer, if there was one."""
         await self.stop()
         self._life.left(error)
 
@@ -179,14 +178,16 @@ class OrderlyConsumer:
             for subscription in self._subscriptions:
                 share = await self._rebalance.share(subscription.topic, broadcast=False)
                 if share is None:
-                    # A group whose messages are never brought again has no retry topic.
+                    # A group without redeliveries has no retry topic.
                     is_complete = is_complete and subscription.topic == self._retry_topic
                 else:
                     self._take(subscription, share.queues)
             await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
 
     def _take(self, subscription: Subscription, queues: list[MessageQueue]) -> None:
-        """Leave what is no longer ours, begin what is new; what is still being left is taken when that has ended."""
+        """Leave the queues that are no longer assigned, begin the new ones; one that is still being left is taken
+        later.
+        """
         for queue, (one, _) in self._queues.items():
             if queue.topic == subscription.topic and queue not in queues:
                 one.leave()
@@ -205,7 +206,7 @@ class OrderlyConsumer:
         try:
             await one.run()
         finally:
-            # Nothing of it runs any more, and its progress is committed.
+            # All its tasks have ended, and its progress is committed.
             one.lease.end()
             self._replicas.forget(one.queue)
             await self._locks.unlock([one.queue])
@@ -246,7 +247,7 @@ class OrderlyConsumer:
         return Heartbeat(self.client_id, consumers=(data,))
 
     def _move(self, targets: Mapping[MessageQueue, int]) -> None:
-        """The group was reset: what came of these queues is forgotten."""
+        """Continue at the offsets of a reset."""
         for queue, offset in targets.items():
             if queue in self._queues:
                 self._queues[queue][0].move(offset)

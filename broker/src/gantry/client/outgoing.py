@@ -1,7 +1,7 @@
-"""A message made ready to leave: checked, given its id, compressed, its properties packed.
+"""Prepares a message for sending: checks it, gives it an id, compresses it, and packs its properties.
 
-That happens once, before the first attempt.  Retries send the same thing with the same id, so anyone who
-receives a message twice can tell.  What is not allowed is a ValueError before anything is sent.
+That happens once, before the first attempt.  Retries send the same bytes with the same id, so a receiver can recognise
+duplicates.  An invalid message raises ValueError before anything is sent.
 """
 
 from __future__ import annotations
@@ -22,16 +22,15 @@ COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
 
 
 class Ids(Protocol):
-    """Gives each message its id."""
+    """Generates the unique id of each message."""
 
     def next(self) -> str:
-        """The next one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """What a send request carries apart from its queue."""
+    """The contents of a send request, without its queue."""
 
     topic: str
     body: bytes
@@ -51,7 +50,9 @@ def prepare(
     compression: Compression = Compression.ZLIB,
     more: Mapping[str, str] | None = None,
 ) -> Outgoing:
-    """One message; `compress_over` None never compresses, `more` are properties that are not the user's to set."""
+    """Return one message ready to send. compress_over: None: never compress. more: properties that the user
+    cannot set.
+    """
     _check_topic(message.topic)
     message_id = ids.next()
     pairs = _packed(message, message_id, more)
@@ -66,14 +67,14 @@ def prepare(
 
 
 def sharding(key: str) -> dict[str, str]:
-    """The property that makes an ordered (FIFO) message of one that is sent with a key; none for an empty key."""
+    """Return the property that marks an ordered (FIFO) message with its key; none for an empty key."""
     return {SHARDING_KEY: key} if key else {}
 
 
 def prepare_batch(
     messages: Sequence[Message], ids: Ids, now_ms: int, more: Mapping[str, str] | None = None
 ) -> Outgoing:
-    """Messages of one topic that are stored together or not at all; each has the properties `more` besides its own."""
+    """Return a batch of messages of one topic, which are stored all or none; `more` are further properties of each."""
     if not messages:
         raise ValueError("a batch without messages")
     topic = messages[0].topic

@@ -1,16 +1,15 @@
-"""The producer: messages to brokers, with an answer for each.
+"""The producer: sends messages to brokers and returns the result of each.
 
     async with Producer("orders", nameserver="127.0.0.1:9876") as producer:
         result = await producer.send(Message("Orders", b"...", tags="paid", keys=("o-1",)))
 
-`send` returns when a broker has acknowledged the message.  Until then, and until its time is up, it
-tries again where a retry may help: on another group if there is one, else after a growing, jittered
-pause.  Every attempt carries the same message id, so a message that was stored twice can be told.
-
-    returns                the message is kept, under the policy of the broker
-    RefusedError           a broker said no for good, or until the time was up; nothing is stored
+`send` returns when a broker has acknowledged the message.  Until then, and within its time-out, it retries where that
+may help: on another group if there is one, else after a growing, jittered pause.  Every attempt has the same message
+id, so duplicates can be recognised.
+    returns                the message is stored, under the policy of the broker
+    RefusedError           the broker refused it finally, or until the time-out; nothing is stored
     UnreachableError       nothing was sent
-    OutcomeUnknownError    some attempt was sent and never answered; it may be stored, once or more often
+    OutcomeUnknownError    an attempt was sent and not answered; the message may be stored, once or several times
     ValueError             the message is not allowed; nothing was sent
 """
 
@@ -65,11 +64,11 @@ __all__ = [
 ]
 
 
-_ONEWAYS_IN_A_ROW = 16  # then the loop has a turn
+_ONEWAYS_IN_A_ROW = 16  # after so many the loop may run other tasks
 
 
 class Producer:
-    """Sends; an asynchronous context manager, or start() and stop() once each."""
+    """Sends messages; an asynchronous context manager, or start() and stop() once each."""
 
     def __init__(
         self,
@@ -91,12 +90,12 @@ class Producer:
         self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
 
     async def start(self) -> None:
-        """Begin; connections are made by the first send."""
+        """Start; connections are made by the first send."""
         await self._session.start()
         await self._routes.start()
 
     async def stop(self) -> None:
-        """1. say goodbye to the brokers, 2. close; sends that still run fail."""
+        """Unregister at the brokers and close; sends that are under way fail."""
         try:
             await self._session.say_goodbye(self._identity.client_id, producers=self.group)
         finally:
@@ -107,21 +106,20 @@ class Producer:
         await self._session.close()
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """stop()"""
         await self.stop()
 
     async def send(
         self, message: Message, *, key: str = "", queue: MessageQueue | None = None, timeout_s: float | None = None
     ) -> SendResult:
-        """Send one message and await the acknowledgement.
+        """Send one message and wait for the acknowledgement.
 
-        Messages with the same `key` go to the same queue while the number of queues stays; `queue` names one outright.
-        The key goes along as `__SHARDINGKEY`, by which a topic of type FIFO takes the message.
+        Messages with the same `key` go to the same queue while the number of queues stays; `queue` selects a queue
+        directly.
+        The key is sent as `__SHARDINGKEY`, which a topic of type FIFO requires.
         """
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
@@ -137,7 +135,7 @@ class Producer:
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Send messages of one topic that are stored together, next to each other, or not at all."""
+        """Send messages of one topic, which are stored all or none, next to each other."""
         sending = Sending(self.group, list(messages))
         with around_send(self._settings.hooks, sending):
             ids, now_ms = self._identity.message_ids, self._clock.now_ms()
@@ -146,11 +144,11 @@ class Producer:
             return sending.result
 
     async def send_oneway(self, message: Message, *, key: str = "", queue: MessageQueue | None = None) -> None:
-        """Send without an answer and without retries: returns when the message is handed to the socket.
+        """Send without an answer and without retries; returns when the message was given to the socket.
 
-        It waits while a broker does not take what it was sent, `timeout_s` of the settings at most: then it is an
-        UnreachableError, and nothing was sent.  What was handed over and may be lost with a connection is counted
-        (`oneways_in_doubt`).
+        It waits while the broker does not read, at most `timeout_s` of the settings: then UnreachableError, and nothing
+        was
+        sent. Messages that may be lost with a connection are counted (`oneways_in_doubt`).
         """
         deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
         self._oneways += 1
@@ -167,14 +165,15 @@ class Producer:
 
     @property
     def oneways_in_doubt(self) -> int:
-        """How many one-way messages left on connections that were lost before the broker was seen to read them."""
+        """The number of one-way messages on lost connections that the broker may not have read."""
         return self._session.oneways_in_doubt
 
     async def request(self, message: Message, *, key: str = "", timeout_s: float = DEFAULT_TTL_S) -> Reply:
-        """Send a message and await the reply of anyone who consumes it.
+        """Send a message and return the reply of a consumer.
 
-        What `send` raises while it is sent; OutcomeUnknownError when it was sent and no reply came in time.  The reply
-        comes to this producer only, and only while it waits.
+        Raises the errors of `send`, and OutcomeUnknownError when no reply came in time. The reply reaches only this
+        producer,
+        and only while it waits.
         """
         if len(self._waiting) >= WAITING_MAX:
             raise UnreachableError(f"{WAITING_MAX} requests wait for a reply; wait for some of them first")
@@ -187,7 +186,7 @@ class Producer:
                 async with asyncio.timeout_at(deadline):
                     await self._meet_repliers(message.topic)
             except TimeoutError:
-                raise UnreachableError(f"{message.topic}: no broker was met within {timeout_s:g} s") from None
+                raise UnreachableError(f"{message.topic}: no broker was reached within {timeout_s:g} s") from None
             sending = Sending(self.group, [message])
             with around_send(self._settings.hooks, sending):
                 outgoing = self._prepare(sending, {**more, **sharding(key)})
@@ -204,9 +203,9 @@ class Producer:
     async def reply(
         self, request: StoredMessage | ReceivedMessage, body: bytes, *, tags: str = "", keys: str = ""
     ) -> None:
-        """Answer a request that was received; RefusedError when the one who asked does not wait any more.
+        """Answer a received request; RefusedError when its sender does not wait any more.
 
-        ValueError for a message that is no request.
+        ValueError for a message that is not a request.
         """
         message = answer_to(request, body, tags, keys)
         stored = request.stored if isinstance(request, ReceivedMessage) else request
@@ -217,9 +216,9 @@ class Producer:
             await hand_on(self._session, self._routes, self.group, outgoing, stored.broker_name, timeout_s)
 
     async def recall(self, handle: str) -> str:
-        """Take a delayed message back by the `recall_handle` of its result; gives back its id.
+        """Cancel a delayed message by the `recall_handle` of its result. Return its message id.
 
-        RefusedError when it is too late, or the broker cannot; ValueError when this is no handle.
+        RefusedError when it is too late, or the broker does not support it; ValueError for an invalid handle.
         """
         queue = queue_of(handle)
         await self._routes.to_write(queue.topic)
@@ -227,7 +226,7 @@ class Producer:
         return await self._session.ask(self._routes.master(queue), question, self._settings.attempt_timeout_s)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic that may be written to, in their order."""
+        """Return the writable queues of a topic in order."""
         return list(await self._routes.to_write(topic))
 
     def _heartbeat(self) -> Heartbeat:
@@ -246,7 +245,7 @@ class Producer:
         )
 
     async def _meet_repliers(self, topic: str) -> None:
-        """Be known to every broker that a reply may come through."""
+        """Connect to every broker that may pass on a reply."""
         route = await self._routes.route(topic)
         clusters = {broker.cluster for broker in route.brokers}
         routes = [route]
@@ -254,7 +253,7 @@ class Producer:
             try:
                 routes.append(await self._routes.route(reply_topic(cluster)))
             except RefusedError:
-                continue  # replies come through the brokers of the topic, then
+                continue  # then replies come through the brokers of the topic
         masters = {broker.master for one in routes for broker in one.brokers if broker.master is not None}
         await asyncio.gather(*(self._session.meet(master) for master in sorted(masters)), return_exceptions=True)
 

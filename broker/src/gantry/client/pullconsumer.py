@@ -1,4 +1,4 @@
-"""The pull consumer: the caller asks for messages when it wants some, and says when they are done.
+"""The pull consumer: the caller polls for messages.
 
     async with PullConsumer("billing", nameserver=..., subscription={"Orders": "paid"}) as consumer:
         while True:
@@ -6,11 +6,11 @@
                 ...
 
 With a subscription it is a member of its group and gets a share of the queues (RocketMQ: `DefaultLitePullConsumer`
-after `subscribe`).  Without one it is no member and works on the queues that `assign` names.
+after `subscribe`).  Without one it is not a member and consumes the queues that `assign` names.
 
-Asking for more says that what was handed out before is done.  That is committed every few seconds and at stop, or, with
-`auto_commit=False`, only by `commit()`, which says that everything handed out so far is done.  Between two polls
-messages are pulled ahead, within the bounds of the settings.
+A poll means that the messages of the former polls are done.  That is committed every few seconds and at stop; with
+`auto_commit=False` only by `commit()`, which marks everything returned so far as done.  Between two polls messages are
+pulled in advance, within the bounds of the settings.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ Pulling = tuple[PulledQueue, asyncio.Task[None]]
 
 
 class PullConsumer:
-    """Polls; an asynchronous context manager, or start() and stop() once each."""
+    """Polls for messages; an asynchronous context manager, or start() and stop() once each."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class PullConsumer:
         self.group = group
         self.settings = settings or ConsumerSettings()
         if self.settings.broadcast:
-            raise ConfigError("a pull consumer that wants every queue assigns them; broadcast is the push consumer's")
+            raise ConfigError("a pull consumer cannot broadcast; assign all queues of the topic instead")
         self._clock = clock or SystemClock()
         self._auto_commit = auto_commit
         self._subscriptions = (
@@ -91,25 +91,25 @@ class PullConsumer:
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, handover_s)
         self._memory = Memory(self.settings.bytes_max)
         self._queues: dict[MessageQueue, Pulling] = {}
-        self._wanted: dict[MessageQueue, Subscription] = {}  # of every queue that is ours
+        self._wanted: dict[MessageQueue, Subscription] = {}  # of each of its queues
         self._paused: set[MessageQueue] = set()
         self._news = asyncio.Event()
-        self._turn = 0  # which queue a poll looks at first
+        self._turn = 0  # the queue that the next poll begins with
         self._tasks: list[asyncio.Task[None]] = []
         self._life = Life(group, self._news.set)
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
+        """The queues that this consumer has now."""
         return sorted(self._queues)
 
     @property
     def paused(self) -> list[MessageQueue]:
-        """Those of which nothing is handed out."""
+        """The queues whose messages are not returned."""
         return sorted(self._paused)
 
     async def start(self) -> None:
-        """1. connections, 2. progress is committed, 3. queues are shared out, if it is a member."""
+        """Connect, start to commit regularly, and to share out queues if it is a member."""
         self._life.begin()
         await start_checked(self._session, self._routes, self.group, self._identity.client_id, self._subscriptions)
         if self._auto_commit:
@@ -118,7 +118,7 @@ class PullConsumer:
             self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
 
     async def stop(self) -> None:
-        """1. nothing is pulled any more, 2. commit what is done, 3. say goodbye, 4. close."""
+        """Stop pulling, commit what is done, unregister, and close."""
         self._life.end()
         self._news.set()
         try:
@@ -136,21 +136,20 @@ class PullConsumer:
         await self._session.close()
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await begun(self)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """stop(); raises what broke the consumer, if something did."""
+        """Stop; raises the error that ended the consumer, if there was one."""
         await self.stop()
         self._life.left(error)
 
     # Messages
 
     async def poll(self, timeout_s: float = 5.0, count_max: int = 32) -> list[StoredMessage]:
-        """The next messages of any queue that is not paused, none when none came in time.
+        """Return the next messages of any queue that is not paused, empty when none came in time.
 
-        What the polls before gave is done from now on.  ClosedError after `stop`.
+        The messages of the former polls are done from now on. ClosedError after `stop`.
         """
         self._check_open()
         for one, _ in self._queues.values():
@@ -170,25 +169,25 @@ class PullConsumer:
         return []
 
     async def commit(self) -> None:
-        """Everything handed out so far is done: tell the brokers now; raises what a broker says against it."""
+        """Mark everything returned so far as done and commit it; raises the errors of the brokers."""
         self._check_open()
         for one, _ in list(self._queues.values()):
             one.settle()
             await self._commit_one(one)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that the group committed, None when it never did."""
+        """Return the offset that the group committed; None when it never did."""
         await self._routes.to_read(queue.topic)
         return await self._offsets.committed(queue)
 
     # Queues
 
     async def topic_queues(self, topic: str) -> list[MessageQueue]:
-        """All queues of a topic, in their order; RefusedError 17 when nobody has it."""
+        """Return all queues of a topic in order; RefusedError 17 when no broker has it."""
         return list(await self._routes.to_read(topic))
 
     async def assign(self, queues: Iterable[MessageQueue], tags: Filter = "*") -> None:
-        """Work on exactly these from now on; each begins where the group stopped, or where the settings say."""
+        """Consume exactly these queues from now on, from the group's committed offset or by the settings."""
         if self._subscriptions:
             raise ConfigError("a consumer with a subscription gets its queues from its group; make one without")
         wanted = {queue: subscription_to(queue.topic, tags) for queue in queues}
@@ -200,37 +199,37 @@ class PullConsumer:
                 self._begin(queue, subscription, self._offsets)
 
     def position(self, queue: MessageQueue) -> int | None:
-        """The offset of the message that is handed out next; None until the start is known."""
+        """Return the offset of the next message to return; None until the start is known."""
         return self._ours(queue)[0].position
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on at an offset, forwards or back; what was pulled ahead is forgotten."""
+        """Continue at an offset, forwards or back; messages that were pulled in advance are dropped."""
         one, task = self._ours(queue)
-        # Before the first await: meanwhile another seek, or the sharing out, must find the queue in its place.
+        # Before the first await, because another seek or a rebalance has to find the queue in its place.
         self._begin(queue, self._wanted[queue], At(offset))
         try:
             await cancelled([task])
-        finally:  # also where the caller is cancelled: the task ends by itself
+        finally:  # also when the caller is cancelled: the task ends by itself
             one.drop()
 
     async def seek_to_first(self, queue: MessageQueue) -> None:
-        """Go on at the oldest message that is still there."""
+        """Continue at the oldest stored message."""
         await self.seek(queue, await self._offsets.min_offset(queue))
 
     async def seek_to_last(self, queue: MessageQueue) -> None:
-        """Go on with what comes from now on."""
+        """Continue with messages that are stored from now on."""
         await self.seek(queue, await self._offsets.max_offset(queue))
 
     async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
-        """Go on at the first message that was stored at or after an instant."""
+        """Continue at the first message stored at or after a time (ms since the epoch)."""
         await self.seek(queue, await self._offsets.offset_at(queue, timestamp_ms))
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand nothing out of these until `resume`; they stay ours, and what was pulled ahead is kept."""
+        """Return no messages of these queues until `resume`; the consumer keeps them and what was pulled."""
         self._paused |= set(queues)
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Hand out again."""
+        """Return messages of these queues again."""
         self._paused -= set(queues)
         self._news.set()
 
@@ -242,7 +241,7 @@ class PullConsumer:
     def _ours(self, queue: MessageQueue) -> Pulling:
         found = self._queues.get(queue)
         if found is None:
-            raise ConfigError(f"{queue} is not this consumer's now; it has {len(self._queues)} queues")
+            raise ConfigError(f"this consumer does not have {queue} now; it has {len(self._queues)} queues")
         return found
 
     def _taken(self, count_max: int) -> list[StoredMessage]:

@@ -1,11 +1,11 @@
-"""Pulling without a group's machinery: the caller names queue and offset, and keeps its own progress.
+"""The puller: the caller names queue and offset, and keeps its own progress.
 
     async with Puller("audit", nameserver="127.0.0.1:9876") as puller:
         for queue in await puller.queues("Orders"):
             result = await puller.pull(queue, await puller.min_offset(queue))
 
-A puller is no member of the group: it gets no share of queues and takes none from others.  The group is
-a name for committed offsets, and what brokers check permissions by.
+A puller is not a member of the group: it gets no share of the queues and takes none from members.  The group is used
+for committed offsets and for the brokers' permissions.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _TIMEOUT_S = 5.0
 
 
 class Puller:
-    """Pulls; an asynchronous context manager, or start() and stop() once each.
+    """Pulls messages; an asynchronous context manager, or start() and stop() once each.
 
-    `timeout_s` is of one request; a pull may take `wait_s` longer.
+    timeout_s: of one request; a pull may take `wait_s` longer.
     """
 
     def __init__(self, group: str, *, nameserver: str | Sequence[str], timeout_s: float = _TIMEOUT_S) -> None:
@@ -46,27 +46,24 @@ class Puller:
         self._offsets = Offsets(self._session, self._routes, group, self._replicas)
 
     async def start(self) -> None:
-        """Begin to keep routes fresh."""
+        """Start to refresh routes; connections are made when they are needed."""
         await self._session.start()
         await self._routes.start()
 
     async def stop(self) -> None:
-        """Close the connections."""
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await self.start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """stop()"""
         await self.stop()
 
     async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic, in their order; RefusedError 17 when nobody has it."""
+        """Return the queues of a topic in order; RefusedError 17 when no broker has it."""
         return list(await self._routes.to_read(topic))
 
     async def pull(
@@ -79,10 +76,9 @@ class Puller:
         bytes_max: int = 1 << 20,
         wait_s: float = 0.0,
     ) -> PullResult:
-        """The messages from `offset` on that have one of the tags, or fulfil an `Sql`; waits up to `wait_s` while there
-        are none.
+        """Return messages from `offset` on that match the tags or the `Sql`; waits up to `wait_s` when there are none.
 
-        The broker compares hashes of tags: a message with another tag of the same hash may be among them.
+        The broker compares hashes of tags: a message with another tag of the same hash may be included.
         """
         await self._routes.to_read(queue.topic)
         settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s)
@@ -90,33 +86,33 @@ class Puller:
         return result
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that the group committed, None when it never did."""
+        """Return the offset that the group committed; None when it never did."""
         await self._routes.to_read(queue.topic)
         return await self._offsets.committed(queue)
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Let the group continue at `offset`."""
+        """Set the group's committed offset."""
         await self._routes.to_read(queue.topic)
         try:
             await self._offsets.commit(queue, offset)
         except RefusedError as error:
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            # A broker makes a group, where that is allowed, when the group pulls for the first time.
+            # A broker creates a group at its first pull, where that is allowed.
             await self.pull(queue, offset, count_max=1)
             await self._offsets.commit(queue, offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The oldest message that is still there."""
+        """Return the offset of the oldest stored message."""
         await self._routes.to_read(queue.topic)
         return await self._offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Where the next message will stand."""
+        """Return the offset of the next message to be stored."""
         await self._routes.to_read(queue.topic)
         return await self._offsets.max_offset(queue)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after an instant."""
+        """Return the offset of the first message stored at or after a time (ms since the epoch)."""
         await self._routes.to_read(queue.topic)
         return await self._offsets.offset_at(queue, timestamp_ms)

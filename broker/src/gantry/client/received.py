@@ -1,13 +1,15 @@
-"""A message as a consumer hands it out: the stored message, and the ways to be done with it.
+"""A received message: the stored message, and the calls that finish it.
 
-`ack` means: finished, progress may pass it.  `retry` means: bring it again later, to this member or another;
-`give_up` means: never again, keep it as a dead letter of the group.  Until the broker has taken it, the group's
-progress in its queue stays before it, so a crash brings it back, never loses it.  A message for which none of them is
-called holds up the progress of its queue for as long as the consumer runs.
+        ack        it is finished, progress may pass it
+        retry      deliver it again later, to this member or another
+        give_up    do not deliver it again, keep it as a dead letter of the group
 
-Once a queue has gone to another member of the group, or the group was reset, it is too late for all of them: the
-message comes again, `ack` returns False, and a line in the log says so.  Once the consumer has stopped they raise
-ClosedError.
+Until the broker has accepted one of these, the group's progress in the queue stays before the message, so it is
+delivered again after a crash.  A message for which none is called stops the progress of its queue for as long as the
+consumer runs.
+
+After the queue has moved to another member, or the group was reset, it is too late for these calls: the message is
+delivered again, `ack` returns False, and the log says so.  After the consumer has stopped they raise ClosedError.
 """
 
 from __future__ import annotations
@@ -22,14 +24,14 @@ LEVEL_DEAD = -1
 
 
 class Again(NamedTuple):
-    """How a message is to come again: a delay level of the broker's, or after so many seconds, or as it sees fit."""
+    """How a message is to be delivered again: after a delay level, after some seconds, or as the broker decides."""
 
     level: int = 0
     after_s: float | None = None
 
 
 class ReceivedMessage:
-    """One delivery; `attempt` counts from 1."""
+    """One delivery of a message; `attempt` counts from 1."""
 
     __slots__ = ("_again", "_finish", "attempt", "is_acked", "is_over", "queue", "stored", "wants_again")
 
@@ -43,41 +45,41 @@ class ReceivedMessage:
         self.stored = stored
         self.queue = queue
         self.attempt = 1 + stored.reconsume_times
-        self.wants_again = False  # somebody asked to have it brought again, or made a dead letter
+        self.wants_again = False  # retry() or give_up() was called
         self.is_acked = False
-        self.is_over = False  # acked, or given back: from then on it is another delivery's to be acked
+        self.is_over = False  # acked or given back: later calls have no effect
         self._finish = finish
         self._again = again
 
     def following(self) -> ReceivedMessage:
-        """The same message for another delivery by this consumer: what is done with the former does not concern it."""
+        """Return the same message for another delivery by this consumer, with its own state."""
         found = ReceivedMessage(self.stored, self.queue, self._finish, self._again)
         found.attempt = self.attempt + 1
         return found
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to, also when it comes through the group's retry topic."""
+        """The topic that it was sent to, also when it comes through the group's retry topic."""
         return self.stored.topic
 
     @property
     def reconsume_times(self) -> int:
-        """How often the broker has brought it again; `attempt` counts the first time and those in place too."""
+        """How often the broker has delivered it again; `attempt` also counts the first delivery and local retries."""
         return self.stored.reconsume_times
 
     @property
     def body(self) -> bytes:
-        """What was sent, decompressed."""
+        """The body as the producer sent it, decompressed."""
         return self.stored.body
 
     @property
     def decode_error(self) -> str:
-        """Why `body` is the bytes that are stored and not what was sent; empty when it could be decoded."""
+        """Why `body` holds the stored bytes instead of the sent ones; empty when it was decoded."""
         return self.stored.decode_error
 
     @property
     def tags(self) -> str:
-        """Its tag, empty without."""
+        """Its tag; empty when it has none."""
         return self.stored.tags
 
     @property
@@ -87,33 +89,35 @@ class ReceivedMessage:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """All properties, RocketMQ's own ones among them."""
+        """All properties, RocketMQ's own ones included."""
         return self.stored.properties
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave it: the same for every copy, so a duplicate can be told by it."""
+        """The id that the producer gave it; every copy has the same, so duplicates can be recognised."""
         return self.stored.message_id
 
     @property
     def queue_offset(self) -> int:
-        """Where it stands in its queue."""
+        """Its offset in its queue."""
         return self.stored.queue_offset
 
     async def ack(self) -> bool:
-        """Done with it; a second call changes nothing.
+        """Finish the message; a second call changes nothing.
 
-        Returns False when it comes again all the same: the call was too late, or `retry` or `give_up` came before.
+        Return False when it is delivered again even so: the call was too late, or `retry` or `give_up` was called
+        before.
         """
         if not self.is_over:
             self.is_acked = self.is_over = self._finish(self)
         return self.is_acked
 
     async def retry(self, after_s: float | None = None, *, level: int = 0) -> None:
-        """Have it brought again: after at least so many seconds, or after a delay level (1 to 18) of the broker's.
+        """Have it delivered again, after at least so many seconds or after a delay level (1 to 18) of the broker.
 
-        With neither, the delay grows with the attempts, from 10 s on.  Returns when the broker has it, or when it is
-        certain that this consumer keeps it.
+        With neither, the delay grows with the attempts, from 10 s on. Returns when the broker has accepted it, or when
+        this
+        consumer keeps it for a local retry.
         """
         if level < 0 or (after_s is not None and (level or after_s < 0)):
             raise ValueError(f"after_s {after_s}, level {level}: expected one of them, and not below 0")

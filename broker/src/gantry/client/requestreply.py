@@ -1,12 +1,12 @@
-"""Request and reply: who waits for which answer, and how an answer is built.  RocketMQ: `RequestFutureHolder`,
+"""Request and reply: pending requests, and how a reply is built.  RocketMQ: `RequestFutureHolder`,
 `MessageUtil`.
 
-A request is an ordinary message with three more properties: a correlation id, the client id of the producer that asked,
-and how long it waits.  Anyone who consumes it answers to the cluster's reply topic with the same three; the broker
-hands the answer on over the connection of that producer (PUSH_REPLY_MESSAGE_TO_CLIENT).  So the producer has to be
-known to every broker that an answer may go through.
+A request is an ordinary message with three more properties: a correlation id, the client id of its producer, and how
+long it waits.  The consumer replies to the cluster's reply topic with the same three.  The broker sends the reply over
+the connection of that producer (PUSH_REPLY_MESSAGE_TO_CLIENT).  So the producer has to be connected to every broker
+that a reply may go through.
 
-An answer reaches the one process that asked, while it waits, or nobody.  It is not stored, and not sent again.
+A reply reaches only the process that sent the request, and only while it waits.  It is not stored, and not sent again.
 """
 
 from __future__ import annotations
@@ -47,26 +47,25 @@ DEFAULT_TTL_S = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer: what the other side made of a request."""
+    """The reply to a request."""
 
     body: bytes
     properties: dict[str, str]
     flag: int
-    born_host: str  # "address:port" of anyone who answered
+    born_host: str  # "address:port" of the sender of the reply
 
     @property
     def tags(self) -> str:
-        """Its tag, empty without."""
+        """Its tag; empty when it has none."""
         return self.properties.get(TAGS, "")
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Its keys."""
         return tuple(self.properties.get(KEYS, "").split())
 
 
 class Waiting:
-    """The requests of one producer that have no answer yet."""
+    """The requests of one producer that have no reply yet, by correlation id."""
 
     def __init__(self) -> None:
         self._futures: dict[str, asyncio.Future[Reply]] = {}
@@ -75,14 +74,14 @@ class Waiting:
         return len(self._futures)
 
     def expect(self, correlation_id: str) -> asyncio.Future[Reply]:
-        """An answer with this id will come, perhaps; the future leaves the table when it is done or cancelled."""
+        """Return a future for the reply with this id; it is removed when it is done or cancelled."""
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._futures[correlation_id] = future
         future.add_done_callback(lambda _: self._futures.pop(correlation_id, None))
         return future
 
     def serve(self, connection: Connection, command: Command) -> bool:
-        """Take an answer that a broker hands on; false for any other request."""
+        """Take a reply that a broker passes on. Return False for any other request."""
         if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return False
         answer = self._taken(command)
@@ -99,13 +98,13 @@ class Waiting:
             return reply(command, ResponseCode.SYSTEM_ERROR, str(error))
         future = self._futures.get(pairs.get(CORRELATION_ID, ""))
         if future is None or future.done():
-            return reply(command, ResponseCode.SYSTEM_ERROR, "nobody waits for this reply, or not any more")
+            return reply(command, ResponseCode.SYSTEM_ERROR, "no request waits for this reply, or not any more")
         future.set_result(Reply(body, pairs, header.integer("flag"), header.text("bornHost")))
         return reply(command)
 
 
 def request_properties(correlation_id: str, client_id: str, timeout_s: float) -> dict[str, str]:
-    """What makes a message a request."""
+    """Return the properties that make a message a request."""
     return {
         CORRELATION_ID: correlation_id,
         REPLY_TO_CLIENT: client_id,
@@ -114,15 +113,15 @@ def request_properties(correlation_id: str, client_id: str, timeout_s: float) ->
 
 
 def answer_to(request: StoredMessage | ReceivedMessage, body: bytes, tags: str, keys: str) -> Message:
-    """The message that answers a request; ValueError when it is none."""
+    """Return the message that replies to a request; ValueError when the message is not a request."""
     cluster = request.properties.get(CLUSTER)
     if not cluster or not all(request.properties.get(name) for name in (CORRELATION_ID, REPLY_TO_CLIENT)):
-        raise ValueError(f"message {request.message_id} is no request: nobody waits for a reply to it")
+        raise ValueError(f"message {request.message_id} is not a request: no producer waits for a reply to it")
     return Message(reply_topic(cluster), body, tags, keys)
 
 
 def answer_properties(request: StoredMessage | ReceivedMessage) -> dict[str, str]:
-    """What makes a message the answer to a request."""
+    """Return the properties that make a message the reply to a request."""
     found = {MSG_TYPE: "reply"}
     for name in (CORRELATION_ID, REPLY_TO_CLIENT, REPLY_TTL_MS):
         if name in request.properties:
@@ -131,7 +130,7 @@ def answer_properties(request: StoredMessage | ReceivedMessage) -> dict[str, str
 
 
 def ttl_s(request: StoredMessage | ReceivedMessage) -> float:
-    """How long the one who asked waits, from the moment of asking."""
+    """Return for how many seconds the sender of a request waits, from its sending on."""
     text = request.properties.get(REPLY_TTL_MS, "")
     return int(text) / 1000 if text.isascii() and text.isdecimal() else DEFAULT_TTL_S
 
@@ -139,9 +138,9 @@ def ttl_s(request: StoredMessage | ReceivedMessage) -> float:
 async def hand_on(
     session: Session, routes: Routes, group: str, outgoing: Outgoing, near: str, timeout_s: float
 ) -> None:
-    """Give an answer to a broker that knows who asked: to that of group `near` first, then to each other group once.
+    """Send a reply to a broker that knows the requester: to that of group `near` first, then to each other group once.
 
-    RefusedError or UnreachableError when none could hand it on; OutcomeUnknownError when one did not say.
+    RefusedError or UnreachableError when none could pass it on; OutcomeUnknownError when one did not answer.
     """
     groups = {queue.broker_name: queue for queue in await routes.to_write(outgoing.topic)}
     failure: RefusedError | UnreachableError | None = None

@@ -1,4 +1,4 @@
-"""What the client gives back: values, never live objects."""
+"""The results of the client's calls: immutable values that hold no connection."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from gantry.model.route import MessageQueue
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """A message that the broker has acknowledged: it keeps it, under the policy it is configured with.
+    """A message that the broker has acknowledged: it is stored, under the configured policy.
 
-    A batch is acknowledged as one; it begins at `queue_offset` and has one id per message.
+    A batch is acknowledged as one; it begins at `queue_offset` and has one id for each message.
     """
 
     message_ids: tuple[str, ...]  # given by the producer, the same for every copy and retry
-    offset_message_ids: tuple[str, ...]  # given by the broker: where the message stands in its log
+    offset_message_ids: tuple[str, ...]  # given by the broker; contain the message's log offset
     queue: MessageQueue
     queue_offset: int
-    recall_handle: str = ""  # what `Producer.recall` takes a delayed message back by
+    recall_handle: str = ""  # of a delayed message, for `Producer.recall`
 
     @property
     def message_id(self) -> str:
-        """The id of the message, of a batch's first one."""
+        """The id of the message; of a batch that of its first one."""
         return self.message_ids[0]
 
 
 class PullStatus(Enum):
-    """How a pull ended; in every case the result says where to go on."""
+    """How a pull ended; the result always has the next offset."""
 
     FOUND = "messages"
     NO_NEW_MESSAGE = "nothing new until the time was up"
@@ -41,8 +41,8 @@ class ReadFrom(Enum):
     """Which member of a broker group a puller asks."""
 
     AUTO = "auto"  # the master, the slave that it suggests, a slave while it does not answer
-    MASTER = "master"  # nobody else
-    SLAVE = "slave"  # a slave, the master where none answers
+    MASTER = "master"  # only the master
+    SLAVE = "slave"  # a slave, or the master when no slave answers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +54,13 @@ class PullResult:
     min_offset: int
     max_offset: int
     messages: tuple[StoredMessage, ...] = ()
-    suggested: int = 0  # the id of the broker of the group that should be asked next; 0 is the master
-    records: bytes = b""  # of a raw pull: the messages as they stand in the log, one after the other
+    suggested: int = 0  # id of the group's member to ask next; 0 is the master
+    records: bytes = b""  # of a raw pull: the records of the log, one after the other
 
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """How far a group has come in one queue."""
+    """A group's progress in one queue."""
 
     queue: MessageQueue
     min_offset: int
@@ -69,5 +69,5 @@ class QueueProgress:
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not finished; all that are there when it never committed."""
+        """The number of stored messages that the group has not finished; all when it never committed."""
         return self.max_offset - max(self.committed, self.min_offset)

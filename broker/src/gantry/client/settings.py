@@ -1,4 +1,4 @@
-"""What a client can be told; every default is one that RocketMQ's own client has, or says why not."""
+"""The settings of clients. A default is that of RocketMQ's client, or the comment says why it differs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RETRY_LADDER_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200,
 
 
 class StartFrom(Enum):
-    """Where a group begins that has never committed an offset; a commit always comes first."""
+    """Where a group begins that has never committed an offset."""
 
     LAST = "CONSUME_FROM_LAST_OFFSET"  # new messages only; a young topic from its beginning
     FIRST = "CONSUME_FROM_FIRST_OFFSET"
@@ -27,17 +27,16 @@ class StartFrom(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProducerSettings:
-    """How long a producer tries, and what it may hold."""
+    """Time-outs and limits of a producer. ConfigError for invalid values."""
 
     timeout_s: float = 10.0  # of one send with all its retries; RocketMQ gives up after 3 s, less than a restart takes
     attempt_timeout_s: float = 3.0  # of one attempt; then the outcome is unknown and another group is tried
-    in_flight_max: int = 1024  # sends at the same time; others wait for their turn
+    in_flight_max: int = 1024  # sends at the same time; others wait
     compress_over_bytes: int | None = COMPRESS_OVER_BYTES  # None: never
     compression: Compression = Compression.ZLIB  # the others need gantrymq[compression], and clients that read them
     hooks: tuple[SendHook, ...] = ()  # around every send; see `hooks`
 
     def __post_init__(self) -> None:
-        """ConfigError for what would send nothing."""
         check_numbers(self, above_zero=("timeout_s", "attempt_timeout_s", "in_flight_max"))
         if not isinstance(self.compression, Compression):
             raise ConfigError(
@@ -47,7 +46,7 @@ class ProducerSettings:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
-    """Where a consumer starts, how much it holds, and how it retries."""
+    """Start, limits and retries of a consumer. ConfigError for invalid values."""
 
     start_from: StartFrom = StartFrom.LAST
     start_timestamp_ms: int | None = None  # for TIMESTAMP; None means half an hour before the consumer starts
@@ -56,20 +55,19 @@ class ConsumerSettings:
     concurrency: int = 20  # listeners running at the same time
     queue_messages_max: int = 1000  # unfinished messages of one queue
     queue_span_max: int = 2000  # offsets between a queue's first unfinished message and the next pull
-    bytes_max: int = 64 << 20  # unfinished messages of all queues together, and one pull more of each
+    bytes_max: int = 64 << 20  # unfinished messages of all queues together; each queue may add one pull more
     pull_messages_max: int = 32
     pull_wait_s: float = 15.0
-    redeliveries_max: int | None = None  # then it is a dead letter; None: as often as the group's configuration says
-    retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # in place, where no broker takes it back; the last one repeats
+    redeliveries_max: int | None = None  # then it is a dead letter; None: by the group's configuration
+    retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # of local retries; the last one repeats
     commit_every_s: float = 5.0
     rebalance_every_s: float = 20.0
     handover_s: float = 1.0  # a queue that another member may still hold begins so much later; see `rebalance`
     hooks: tuple[ConsumeHook, ...] = ()  # around every call of the listener; see `hooks`
-    stop_timeout_s: float = 10.0  # how long messages in hand may take to end at stop()
-    request_timeout_s: float | None = None  # of one question about routes or offsets; None: 3 s and 5 s
+    stop_timeout_s: float = 10.0  # how long stop() waits for messages in work
+    request_timeout_s: float | None = None  # of one request for routes or offsets; None: 3 s and 5 s
 
     def __post_init__(self) -> None:
-        """ConfigError for what would consume nothing, or break later."""
         if not isinstance(self.start_from, StartFrom):
             raise ConfigError(f"start_from is {self.start_from!r}, expected a StartFrom, for instance StartFrom.FIRST")
         positive = "concurrency queue_messages_max queue_span_max bytes_max pull_messages_max commit_every_s"
@@ -89,21 +87,20 @@ class ConsumerSettings:
 
 @dataclass(frozen=True, slots=True)
 class OrderSettings:
-    """Locks of queues and pauses of an orderly consumer."""
+    """Locks and pauses of an orderly consumer. ConfigError for invalid values."""
 
-    suspend_s: float = 1.0  # how long a queue rests after its message failed; RocketMQ's suspendCurrentQueueTimeMillis
-    attempts_max: int | None = None  # then a message is a dead letter; None, as RocketMQ has it: never
-    lock_valid_s: float = 30.0  # how long a lock counts after it was asked for: half of what brokers keep it
+    suspend_s: float = 1.0  # pause of a queue after a failed message; RocketMQ's suspendCurrentQueueTimeMillis
+    attempts_max: int | None = None  # then a message is a dead letter; None, as in RocketMQ: never
+    lock_valid_s: float = 30.0  # how long a lock is valid after its request: half of the time that brokers keep it
     renew_every_s: float = 20.0  # RocketMQ's clients have the same two
     retry_every_s: float = 1.0  # for a lock that another member has
 
     def __post_init__(self) -> None:
-        """ConfigError for what would never work on a queue."""
         check_numbers(self, above_zero=("lock_valid_s", "renew_every_s", "retry_every_s"), not_negative=("suspend_s",))
 
 
 def check_numbers(settings: object, above_zero: Sequence[str] = (), not_negative: Sequence[str] = ()) -> None:
-    """ConfigError that names the first of these fields which is too small."""
+    """Raise ConfigError that names the first of these fields that is too small."""
     for name in (*above_zero, *not_negative):
         given = getattr(settings, name)
         if not isinstance(given, (int, float)) or given < 0 or (name in above_zero and not given > 0):
@@ -112,7 +109,7 @@ def check_numbers(settings: object, above_zero: Sequence[str] = (), not_negative
 
 
 def nameserver_list(nameserver: str | Sequence[str]) -> list[str]:
-    """The addresses of a list or of RocketMQ's `a:1;b:2`; ConfigError when one is none, or there is none."""
+    """Return the addresses of a list or of RocketMQ's `a:1;b:2`; ConfigError when one is invalid, or there is none."""
     text = nameserver if isinstance(nameserver, str) else ";".join(nameserver)
     addresses = split_addresses(text)
     if not addresses:
@@ -123,7 +120,7 @@ def nameserver_list(nameserver: str | Sequence[str]) -> list[str]:
 
 
 def check_group(group: str) -> None:
-    """ConfigError when this is no name for a group."""
+    """Raise ConfigError when this is not a valid name of a group."""
     fault = group_fault(group)
     if fault is not None:
         raise ConfigError(fault)

@@ -1,10 +1,10 @@
-"""What a consumer did in the last minutes, by topic, as RocketMQ's tools show it (`ConsumeStatus` in request 307).
+"""A consumer's statistics of the last minutes by topic, for RocketMQ's tools (`ConsumeStatus` in request 307).
 
-    pulls       messages that came, and how long a pull that brought some took
-    listeners   calls that ended well, that raised or wanted their message again, and how long they took
+    pulls       received messages, and the duration of pulls that returned messages
+    listeners   successful calls, calls that raised or asked for a retry, and their duration
 
-Rates are of the last whole minute, or of the minute under way while there is no other; `consumeFailedMsgs` counts an
-hour.  Who takes messages by iterating is not seen finishing them: only its pulls are counted.
+Rates are of the last whole minute, or of the present one while there is no other; `consumeFailedMsgs` counts an hour.
+For a consumer without a listener only pulls are counted.
 """
 
 from __future__ import annotations
@@ -30,32 +30,32 @@ class _Minute:
 
 
 class Tallies:
-    """By topic and minute; bounded by the subscription.  One loop."""
+    """Counts by topic and minute; used on one loop only."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._topics: dict[str, deque[_Minute]] = {}
 
     def pulled(self, topic: str, count: int, took_s: float) -> None:
-        """A pull brought so many."""
+        """Count a pull that returned `count` messages."""
         minute = self._minute(topic)
         minute.pulls += 1
         minute.pulled += count
         minute.pull_s += took_s
 
     def consumed(self, topic: str, is_good: bool, took_s: float) -> None:
-        """A listener has ended with a message."""
+        """Count a finished call of a listener."""
         minute = self._minute(topic)
         minute.good += is_good
         minute.failed += not is_good
         minute.consume_s += took_s
 
     def now_s(self) -> float:
-        """For who measures."""
+        """Return seconds of the monotonic clock, to measure durations."""
         return self._clock.monotonic()
 
     def to_json(self) -> dict[str, dict[str, float]]:
-        """RocketMQ's `ConsumeStatus` of every topic; times in milliseconds."""
+        """Return RocketMQ's `ConsumeStatus` of every topic; times in milliseconds."""
         return {topic: self._status(minutes) for topic, minutes in self._topics.items()}
 
     def _minute(self, topic: str) -> _Minute:

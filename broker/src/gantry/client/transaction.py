@@ -1,4 +1,4 @@
-"""The transactional producer: a message that is delivered if, and only if, a local transaction happened.
+"""The transactional producer: a message is delivered if, and only if, a local transaction was committed.
 
     producer = TransactionProducer("orders", checker, nameserver="127.0.0.1:9876")
 
@@ -6,27 +6,27 @@
         database.execute("INSERT INTO orders ...", tx.message_id)
         database.commit()
 
-Entering sends the *half* message, which nobody can see.  Leaving says how it ended:
+Entering the block sends the *half* message, which consumers cannot see.  Leaving it sends the outcome:
 
     normally             commit: the message is delivered
-    by Rollback          rollback: it never is; the exception ends here
-    as the caller said   tx.commit(), tx.rollback() or tx.leave(), also when an exception follows
-    by anything else     unknown: nothing is said.  The database may have committed before its connection
-                         died, so not an exception but the checker decides
+    by Rollback          rollback: it is never delivered; the exception ends here
+    as the caller chose  tx.commit(), tx.rollback() or tx.leave(), also when an exception follows
+    by anything else     unknown: nothing is sent.  The database may have committed before its connection
+                         failed, so the checker decides
 
-What stays unknown, and every end that does not reach the broker, is asked of the *checker*, of any member of
-the group, also of one that was started later: look the message id up in the database, and say COMMIT, ROLLBACK
-or UNKNOWN (ask me later).  A checker that raises or takes too long has said UNKNOWN.  While the block runs, this
-process answers UNKNOWN for it without asking its checker.
+For an unknown outcome, and for one that did not reach the broker, the broker asks the *checker* of any member of the
+group, also of one that was started later.  The checker looks the message id up in the database, and returns COMMIT,
+ROLLBACK or UNKNOWN (ask later).  A checker that raises or takes too long counts as UNKNOWN.  While the block runs, this
+process answers UNKNOWN without a call of its checker.
 
-If entering raises, the local transaction was not executed.  A half that was stored but not safely is rolled back;
-one whose answer got lost may be there, and the checker is asked for its message id, which is in no database.  A
-half is not sent again under such doubt: two halves of one id would be two messages.
+If entering raises, the local transaction was not executed.  A half that was stored but not safely is rolled back.  One
+whose answer was lost may be stored; the checker is then asked for its message id, which is in no database.  Such a half
+is not sent again: two halves with one id would be two messages.
 
-If leaving raises RefusedError, the broker refused the outcome: somebody else has decided otherwise before, an
-administrator say, or the broker does not know the half (any more).
+If leaving raises RefusedError, the broker refused the outcome: it was decided otherwise before, for example by an
+operator, or the broker does not know the half.
 
-Hooks of `TransactionSettings.sending` are around the sending of the half; the message keeps its id, whatever they do.
+Hooks of `TransactionSettings.sending` apply to the sending of the half; they cannot change the message id.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-# An end that is refused with one of these is decided, or cannot be.  Any other refusal (no master, too busy, no room,
-# no such topic now, RocketMQ's 604 for a commit behind the message's own immunity time) leaves the half to a check.
+# A refusal with one of these codes is final: the half is decided, or unknown.  After any other (no master, too busy, no
+# room, no such topic now, RocketMQ's 604 for a commit after the message's own immunity time) a check decides.
 _FINAL = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,  # no such half, or not of this group
@@ -88,17 +88,17 @@ _FINAL = frozenset(
 )
 
 
-class Rollback(Exception):  # noqa: N818  it is an instruction, not a mishap
+class Rollback(Exception):  # noqa: N818  it is an instruction, not an error
     """Raise it inside a transaction to roll the message back; it does not leave the `async with`."""
 
 
 @dataclass(frozen=True, slots=True)
 class TransactionSettings:
-    """How halves are sent, and how checks are answered."""
+    """Settings for sending halves and answering checks."""
 
     sending: ProducerSettings = field(default_factory=ProducerSettings)
     checks: CheckSettings = field(default_factory=CheckSettings)
-    end_timeout_s: float = 3.0  # for the broker to confirm an end; then the checker decides
+    end_timeout_s: float = 3.0  # for the broker to confirm an outcome; then the checker decides
 
 
 class Transaction:
@@ -108,7 +108,7 @@ class Transaction:
         self, message: Message, outgoing: Outgoing, begin: _Begin, finish: _Finish, opened: set[str]
     ) -> None:
         self.message = message
-        self.message_id = outgoing.message_ids[0]  # what a checker will be asked for: keep it with the local change
+        self.message_id = outgoing.message_ids[0]  # the checker is asked for it: store it with the local change
         self.half: Half | None = None
         self.outcome: Outcome | None = None  # as it was sent to the broker; None while the transaction runs
         self.is_settled = False  # whether the broker has confirmed the outcome
@@ -119,24 +119,23 @@ class Transaction:
         self._said: Outcome | None = None
 
     def __repr__(self) -> str:
-        """The id, and how far it is."""
         state = "open" if self.outcome is None else self.outcome.name
         return f"Transaction({self.message.topic} {self.message_id} {state})"
 
     def commit(self) -> None:
-        """Say that the local transaction happened, whatever comes until the end of the block."""
+        """Commit at the end of the block, even when an exception follows."""
         self._said = Outcome.COMMIT
 
     def rollback(self) -> None:
-        """Say that the local transaction did not and will not happen."""
+        """Roll back at the end of the block."""
         self._said = Outcome.ROLLBACK
 
     def leave(self) -> None:
-        """Say nothing: the checker decides."""
+        """Send no outcome: the checker decides."""
         self._said = Outcome.UNKNOWN
 
     async def __aenter__(self) -> Self:
-        """Send the half; whatever this raises, the local transaction is not executed."""
+        """Send the half; when this raises, the local transaction is not executed."""
         assert self.half is None and self.outcome is None, "a transaction is entered once"
         self._open.add(self.message_id)
         try:
@@ -149,7 +148,7 @@ class Transaction:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Tell the broker how it ended."""
+        """Send the outcome; RefusedError when the broker refuses it."""
         try:
             return await self._end(error)
         finally:
@@ -171,7 +170,7 @@ class Transaction:
 
     def _decided(self, error: BaseException | None) -> Outcome:
         if isinstance(error, Rollback):
-            # Both said: one of them is a mistake, and only the checker can know which.
+            # Commit and rollback were both requested: only the checker can know which is right.
             return Outcome.UNKNOWN if self._said is Outcome.COMMIT else Outcome.ROLLBACK
         if self._said is not None:
             return self._said
@@ -179,9 +178,9 @@ class Transaction:
 
 
 class TransactionProducer:
-    """Sends transactional messages and answers for them; an asynchronous context manager, or start() and stop().
+    """Sends transactional messages and answers checks; an asynchronous context manager, or start() and stop().
 
-    The group is this kind of producer's alone.  Every member has to be able to answer for every other's messages.
+    No other kind of producer may use the group.  Every member has to be able to check every other member's messages.
     """
 
     def __init__(
@@ -201,24 +200,24 @@ class TransactionProducer:
         self._routes = Routes(self._session, new_topics=True)
         self._identity = Identity(self._session.nameservers[0], self._clock)
         self._sender = Sender(self._session, self._routes, self._settings.sending, self._identity.random)
-        self._open: set[str] = set()  # as long as each block runs
+        self._open: set[str] = set()  # message ids of blocks that run
         self._checks = Checks(group, checker, self._settings.checks, self._open.__contains__)
         self._presence = Presence(self._session)
 
     @property
     def check_counts(self) -> CheckCounts:
-        """What became of the checks so far."""
+        """The counts of checks so far."""
         return self._checks.counts
 
     async def start(self) -> None:
-        """1. be ready for checks, 2. tell every broker that can be reached that the group is here."""
+        """Start to answer checks, and connect to every broker that can be reached."""
         await self._checks.start()
         await self._session.start()
         await self._routes.start()
         await self._presence.start()
 
     async def stop(self) -> None:
-        """1. answer no more checks, 2. say goodbye, 3. close.  Transactions that still run are left to the group."""
+        """Answer no more checks, unregister, and close. Open transactions are left to other members."""
         try:
             await self._presence.stop()
             await self._checks.stop()
@@ -232,21 +231,20 @@ class TransactionProducer:
         await self._session.close()
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await begun(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        """stop()"""
         await self.stop()
 
     def transaction(
         self, message: Message, *, key: str = "", queue: MessageQueue | None = None, immunity_s: int | None = None
     ) -> Transaction:
-        """A transaction to enter; ValueError when the message is not allowed.
+        """Return a transaction to enter; ValueError when the message is invalid.
 
-        `key` and `queue` choose the queue as in `Producer.send`.  Brokers ask when the outcome is not known after
-        their time-out (6 s), or after `immunity_s` for this one.
+        `key` and `queue` choose the queue as in `Producer.send`. Brokers ask for an unknown outcome after their
+        time-out (6 s),
+        or after `immunity_s` for this message.
         """
         outgoing = self._prepare(message, self._identity.message_ids, immunity_s)
 
@@ -277,7 +275,7 @@ class TransactionProducer:
         key: str = "",
         queue: MessageQueue | None = None,
     ) -> Transaction:
-        """The style of a listener: send the half, execute the local transaction, tell the broker what it said.
+        """Send the half, execute the local transaction, and send the outcome that `execute` returned.
 
         An exception of `execute` is raised here, and leaves the outcome unknown.
         """
@@ -310,9 +308,9 @@ class TransactionProducer:
         raise RefusedError(prepared.code, f"{where}: the half message is not safe ({name}), {remark}")
 
     async def _finish(self, half: Half, outcome: Outcome) -> bool:
-        """Whether the broker has confirmed; RefusedError when it will have none of it.
+        """Send the outcome. Return whether the broker has confirmed it; RefusedError for a final refusal.
 
-        Where the group has another master by now, that one is told: halves stand at the same place there.
+        When the group has another master by now, the outcome is sent there: halves have the same offsets on it.
         """
         asked = self._master_of(half)
         if asked and await self._told(asked, half, outcome):
@@ -358,13 +356,12 @@ class TransactionProducer:
 
 
 class _Same:
-    """The id that a message has already."""
+    """Returns the id that the message already has."""
 
     def __init__(self, message_id: str) -> None:
         self._message_id = message_id
 
     def next(self) -> str:
-        """That one."""
         return self._message_id
 
 

@@ -70,11 +70,11 @@ class AskedMembers:
         self._session: aiohttp.ClientSession | None = None
 
     async def state(self, ordinal: int) -> MemberState | None:
-        """`GET /ha/v1/state`."""
+        """Return the member's state (`GET /ha/v1/state`); None when there was no usable answer."""
         return await self._state_of(ordinal, ask_state(self._target._replace(ordinal=ordinal)))
 
     async def seal(self, ordinal: int, epoch: int) -> MemberState | None:
-        """`POST /ha/v1/seal`."""
+        """Ask the member to promise the epoch (`POST /ha/v1/seal`). Return its state; None when it has not promised."""
         state = await self._state_of(ordinal, order(SEAL, self._target._replace(ordinal=ordinal), epoch))
         if state is not None and state.promise < epoch:
             self.why[ordinal] = f"it answered a seal of epoch {epoch} with the promise {state.promise}"
@@ -128,7 +128,6 @@ class AskedMembers:
         return self._gone()
 
     async def close(self) -> None:
-        """Close the HTTP session."""
         if self._session is not None:
             await self._session.close()
 

@@ -81,7 +81,7 @@ class Members(Protocol):
     """How members are asked. Each call ends within a bounded time; None when there was no answer."""
 
     async def state(self, ordinal: int) -> MemberState | None:
-        """`GET /ha/v1/state`."""
+        """Return the member's state (`GET /ha/v1/state`)."""
         ...
 
     async def seal(self, ordinal: int, epoch: int) -> MemberState | None:
@@ -124,7 +124,7 @@ class Coordinator:
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
 
     async def run(self, period_s: float = 1.0) -> None:
-        """Run rounds until cancelled."""
+        """Run a round every `period_s` until cancelled."""
         while True:
             begun_s = self._clock.monotonic()
             decision = await self.round()

@@ -56,7 +56,7 @@ class Forced:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The group's configuration."""
+    """The configuration of the group that decisions depend on."""
 
     replicas: int
     min_in_sync: int

@@ -31,7 +31,7 @@ class Way(NamedTuple):
 
     @property
     def back(self) -> Way:
-        """The other direction."""
+        """The same two members in the other direction."""
         return Way(self.end, self.start)
 
 

@@ -77,7 +77,6 @@ class Folder:
         return self.path / f"{name}.log"
 
     def member(self, who: Who) -> Path:
-        """Return a member's folder."""
         return self.path / who.name
 
     def make(self, layout: Layout) -> None:
@@ -101,7 +100,7 @@ class Folder:
             raise StoreError(text) from error
 
     def save(self, state: State) -> None:
-        """Replace `local.json`."""
+        """Replace `local.json` durably; the caller holds the lock."""
         table: dict[str, object] = {
             "layout": state.layout.to_document(),
             "down": sorted(state.down),

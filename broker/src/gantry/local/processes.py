@@ -35,7 +35,7 @@ class Known(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether exactly this process still runs."""
         return known(self.pid) == self
 
 

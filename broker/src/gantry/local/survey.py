@@ -109,7 +109,6 @@ class Surveyor:
         return "" if done else asked.why.get(master, "no answer")
 
     async def close(self) -> None:
-        """Close the HTTP sessions."""
         for asked in self._asked:
             await asked.close()
 

@@ -291,7 +291,7 @@ class RouteTable:
         return group is not None and news.broker_id == MASTER_ID and news.version.state_version < group.epoch
 
     def _raise_epoch(self, group: _Group, epoch: int) -> None:
-        """Apply rule 6."""
+        """Apply rule 6: a higher epoch removes the holder of id 0 that has a lower one."""
         if epoch <= group.epoch:
             return
         group.epoch = epoch

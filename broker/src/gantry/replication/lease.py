@@ -99,7 +99,6 @@ class LeaseRegister:
         return await self._change("PATCH", f"{self._folder}/{self._address.name}", patch)
 
     async def close(self) -> None:
-        """Close the HTTP session."""
         if self._session is not None:
             await self._session.close()
 

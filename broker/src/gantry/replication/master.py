@@ -27,7 +27,7 @@ WINDOW_BYTES = 8 << 20
 
 
 class Send(NamedTuple):
-    """Send these bytes."""
+    """Action: send these bytes to the slave."""
 
     data: bytes
 
@@ -39,7 +39,7 @@ class Welcomed(NamedTuple):
 
 
 class Acked(NamedTuple):
-    """The slave acknowledged."""
+    """Action: note the slave's acknowledgement."""
 
     ack: Ack
 

@@ -25,7 +25,7 @@ from gantry.replication.record import Holder, Phase, Record
 
 
 class Known(NamedTuple):
-    """The member's own state."""
+    """What the member knows about itself: its identity, log and promise."""
 
     me: Holder
     cluster_uid: str  # empty: it never met its group
@@ -36,7 +36,7 @@ class Known(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """Lead this epoch."""
+    """The member is the master in this epoch."""
 
     epoch: int
 
@@ -55,7 +55,7 @@ class Follow(NamedTuple):
 
 
 class Stand(NamedTuple):
-    """Neither lead nor follow."""
+    """The member neither leads nor follows, for this reason."""
 
     reason: str
 

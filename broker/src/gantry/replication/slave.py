@@ -27,7 +27,7 @@ _WORTH_BYTES = 1 << 20
 
 
 class Send(NamedTuple):
-    """Send these bytes."""
+    """Action: send these bytes to the master."""
 
     data: bytes
 
@@ -107,7 +107,7 @@ class Following:
 
     @property
     def is_following(self) -> bool:
-        """Whether chunks are accepted."""
+        """Whether the handshake is complete and chunks are accepted."""
         return self._state is _State.FOLLOWING
 
     def preamble(self) -> bytes:

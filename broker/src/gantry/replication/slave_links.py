@@ -79,7 +79,7 @@ class Source(Protocol):
         ...
 
     def acked(self, place: int, ack: Ack) -> None:
-        """Note a slave's acknowledgement."""
+        """Note what a slave has acknowledged."""
         ...
 
     def commits(self, body: bytes) -> None:

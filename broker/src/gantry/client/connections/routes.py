@@ -45,11 +45,11 @@ class Routes:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start to refresh routes."""
+        """Start to refresh all known routes every `REFRESH_S`."""
         self._refreshing = asyncio.create_task(self._refresh(), name="gantry-routes")
 
     async def close(self) -> None:
-        """Cancel requests and refreshes."""
+        """Cancel the refreshes and all requests that are under way."""
         tasks = [*self._asking.values(), *([] if self._refreshing is None else [self._refreshing])]
         for task in tasks:
             task.cancel()

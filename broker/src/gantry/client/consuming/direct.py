@@ -24,7 +24,7 @@ WITHIN_S = 9.0  # brokers wait for ten
 
 
 class DirectConsumption:
-    """Calls one consumer's listener."""
+    """Calls the listener of one consumer for single messages, on a tool's request."""
 
     def __init__(
         self,

@@ -47,7 +47,7 @@ class QueueInfo:
     is_dropped: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """Return RocketMQ's `ProcessQueueInfo`."""
+        """Return RocketMQ's `ProcessQueueInfo` as a JSON object."""
         return {
             "cachedMsgCount": self.count,
             "cachedMsgMaxOffset": max(self.next - 1, 0) if self.count else 0,

@@ -64,7 +64,7 @@ class Memory:
         return self.bytes >= self._bytes_max
 
     def take(self, count: int) -> None:
-        """Count more bytes."""
+        """Count the bytes of a new message."""
         self.bytes += count
 
     def give_back(self, count: int) -> None:

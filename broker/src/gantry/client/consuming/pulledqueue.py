@@ -25,7 +25,7 @@ class At:
         self._offset = offset
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
-        """Return that offset."""
+        """Return the fixed offset, whatever the settings say."""
         return self._offset
 
 

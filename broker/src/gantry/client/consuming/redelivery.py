@@ -1,16 +1,16 @@
-"""What a consumer does with a message that could not be handled.
+"""Redelivery of failed messages.
 
-It is sent back to the broker that it came from (CONSUMER_SEND_MSG_BACK), which brings it again later through the
-group's retry topic, or keeps it as a dead letter; with the broker's answer the original is finished here, and progress
-may pass it.
+A failed message is sent back to its broker (CONSUMER_SEND_MSG_BACK).  The broker delivers it again later through the
+group's retry topic, or keeps it as a dead letter.  When the broker has answered, the original is finished here, and
+progress may pass it.
 
-Where that does not work (nobody answers, or the broker refuses) the message stays here, unfinished, so that nothing is
-lost: it is handed out again in place, after the delays of the settings, and when it fails again it is sent back again.
-An answer that got lost can make two of one message; both carry the same id.  Members that broadcast have no retry
-topic: there it is in place always.
+When the broker does not answer or refuses, the message stays here, unfinished, so that nothing is lost.  It is handed
+out again here, after the delays of the settings; when it fails again it is sent back again.  A lost answer can
+duplicate a message; both copies have the same id.  Members that broadcast have no retry topic, so they always retry
+here.
 
-Brokers know delays as levels only.  A delay in seconds becomes the first level of RocketMQ's ladder that is no shorter;
-a broker with a ladder of its own (`messageDelayLevel`) waits as long as its own level says.
+Brokers support delay levels only.  A delay in seconds becomes the first level of RocketMQ's levels that is not shorter;
+a broker with other levels (`messageDelayLevel`) uses the delay of its own level.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ _TIMEOUT_S = 5.0  # RocketMQ's for this request
 
 
 def level_of(after_s: float) -> int:
-    """The first delay level that is no shorter; the last one for what is longer than all."""
+    """Return the first delay level that is not shorter, at most the last one."""
     return min(bisect_left(LADDER_S, after_s) + 1, len(LADDER_S))
 
 
 class Redelivery:
-    """The failed messages of one consumer: on their way back, or waiting here."""
+    """The failed messages of one consumer, on their way to the broker or waiting here."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Redelivery:
         self._has_stopped = False
 
     async def take(self, intake: Intake, life: int, message: ReceivedMessage, wish: Again) -> bool:
-        """Bring it again later, one way or the other; returns when that is arranged, False when it is too late for it.
+        """Arrange that the message is delivered again. Return when that is arranged; False when it is too late.
 
-        Also a call that is cancelled arranges it: nobody else would.
+        A cancelled call arranges it too, because no other code would.
         """
         if message.is_over or intake.is_dropped:
             return message.is_over
@@ -82,12 +82,12 @@ class Redelivery:
         return True
 
     def drop(self, queues: Collection[MessageQueue]) -> None:
-        """These queues are no longer ours: their messages come to somebody else."""
+        """Forget the waiting messages of these queues: another member gets them."""
         for message in [one for one in self._waiting if one.queue in queues]:
             self._waiting.pop(message).cancel()
 
     def stop(self) -> None:
-        """Nothing is handed out again."""
+        """Hand out no message again."""
         self._has_stopped = True
         for timer in self._waiting.values():
             timer.cancel()

@@ -1,13 +1,12 @@
-"""What a consumer subscribes to, from what its user wrote; the same for every kind of consumer.
+"""Makes a consumer's subscriptions from its parameters; the same for every kind of consumer.
 
-The version is the instant at which the consumer was made: brokers keep the newest entry of each topic, so a member
-that was started later decides.
+The version is the time at which the consumer was made.  Brokers keep the newest subscription of each topic, so the
+member that was started last decides.
 
     subscription={"Orders": "paid || refunded", "Payments": Sql("amount > 100 AND region = 'eu'")}
 
 An expression in SQL92 is compiled by the brokers (`broker/docs/filters.md` has the language).  A consumer that has one
-asks a broker of its topic at its start, as RocketMQ's does, so that a fault is an exception there and not a line in
-somebody's log.
+asks a broker of its topic at its start, as RocketMQ's does, so that an invalid expression raises an exception there.
 """
 
 from __future__ import annotations
@@ -32,7 +31,9 @@ _CHECK_S = 3.0  # RocketMQ's
 def subscriptions_of(
     group: str, subscription: Mapping[str, Filter], now_ms: int, *, with_retries: bool = False
 ) -> tuple[Subscription, ...]:
-    """One subscription per topic, maybe one more for the group's retry topic; ConfigError for what cannot be meant."""
+    """Return a subscription for each topic, and for the group's retry topic if wanted; ConfigError for invalid
+    names.
+    """
     faults = [group_fault(group), *map(topic_fault, subscription)]
     if not subscription:
         faults.append("a consumer subscribes to at least one topic")
@@ -48,9 +49,9 @@ def subscriptions_of(
 async def start_checked(
     session: Session, routes: Routes, group: str, client_id: str, subscriptions: Sequence[Subscription]
 ) -> None:
-    """Start both; RefusedError, with both closed again, for an expression that a broker cannot compile.
+    """Start session and routes; RefusedError, with both closed again, when a broker cannot compile an expression.
 
-    A broker that does not answer is no reason not to start: it is asked for messages soon enough.
+    The consumer also starts when a broker does not answer; that broker checks the expression at the first pull.
     """
     await session.start()
     await routes.start()

@@ -1,13 +1,14 @@
-"""How far a consumer has come in one queue, and how much of it is in work.
+"""The window of one queue: a consumer's progress, and its unfinished messages.
 
-A group's progress in a queue is one number, the offset to continue at.  Messages end in any order, so
-the number is the *smallest unfinished* offset: pulled 2101 to 2200 and only 2101 unfinished, progress
-stays at 2101 and jumps to 2201 when it ends.  A crash in between brings 2101 to 2200 again; nothing is
-ever skipped.
 
-The window also says when to stop pulling: too many messages, too many bytes, or too long a span between
-the first and the last unfinished one (then one stuck message holds up progress, and everything behind it
-would come again after a crash).
+A group's progress in a queue is one number, the offset to continue at.  Messages finish in any order, so the number is
+the *smallest unfinished* offset.  Example: after a pull of 2101 to 2200, while only 2101 is unfinished, progress stays
+at 2101; it becomes 2201 when that message finishes.  After a crash in between, 2101 to 2200 are delivered again; no
+message is ever skipped.
+
+The window also tells when to stop pulling: at too many messages, or too long a span between the first and the last
+unfinished one.  With a long span one stuck message delays progress, and all later ones would be delivered again after a
+crash.
 """
 
 from __future__ import annotations
@@ -27,30 +28,30 @@ class Window:
         self.bytes = 0  # of all unfinished messages
         self._next = offset  # what to pull next
         self._sizes: dict[int, int] = {}  # unfinished offset -> bytes
-        self._order: deque[int] = deque()  # put offsets, ascending; finished ones leave when they come first
+        self._order: deque[int] = deque()  # offsets in ascending order; finished ones are removed from the front
 
     @property
     def next_offset(self) -> int:
-        """Where the next pull begins."""
+        """The offset of the next pull."""
         return self._next
 
     @property
     def count(self) -> int:
-        """Unfinished messages."""
+        """The number of unfinished messages."""
         return len(self._sizes)
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more should be pulled until something ends."""
+        """Whether nothing more should be pulled until a message finishes."""
         return len(self._sizes) >= self.count_max or self._next - self.progress > self.span_max
 
     @property
     def progress(self) -> int:
-        """The offset to commit: the smallest unfinished one, or where the next pull begins."""
+        """The offset to commit: the smallest unfinished one, or that of the next pull."""
         return self._order[0] if self._order else self._next
 
     def put(self, offset: int, size: int) -> None:
-        """A message came."""
+        """Add a message; `size` in bytes."""
         assert offset >= self._next, f"offset {offset} comes again, {self._next} is next"
         self._sizes[offset] = size
         self._order.append(offset)
@@ -58,11 +59,11 @@ class Window:
         self.bytes += size
 
     def reached(self, offset: int) -> None:
-        """A pull reply said where to go on; what lies between was filtered out on the broker."""
+        """Note the next offset from a pull's answer; the offsets before it were filtered out by the broker."""
         self._next = max(self._next, offset)
 
     def finish(self, offset: int) -> int:
-        """A message has ended; gives back its bytes, 0 when it is not or no longer in the window."""
+        """Note that a message is finished. Return its bytes, 0 when it is not in the window."""
         size = self._sizes.pop(offset, 0)
         self.bytes -= size
         while self._order and self._order[0] not in self._sizes:
@@ -70,7 +71,7 @@ class Window:
         return size
 
     def move(self, offset: int) -> None:
-        """Continue at another offset, forwards or backwards; whatever was in work no longer counts."""
+        """Continue at another offset, forwards or backwards, without the unfinished messages."""
         self._sizes.clear()
         self._order.clear()
         self.bytes = 0

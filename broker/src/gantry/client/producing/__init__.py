@@ -1,1 +1,1 @@
-"""What producers are made of: a queue for a message, attempts, and the checks of transactions."""
+"""The parts of producers: choice of a queue, attempts, and the checks of transactions."""

@@ -1,8 +1,8 @@
-"""Into which queue a message goes.
+"""The choice of a queue for a message.
 
-Two ways: in turn, leaving out the broker groups that just failed; or by a key, so that what belongs
-together stays in order.  By key is RocketMQ's SelectMessageQueueByHash, so a Java producer with the same
-key meets the same queue, as long as both see the same number of queues.
+Queues are chosen in turn, without the broker groups that just failed; or by a key, so that messages with the same key
+stay in order.  The choice by key is RocketMQ's SelectMessageQueueByHash: a Java producer with the same key chooses the
+same queue, as long as both know the same number of queues.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from gantry.model.route import MessageQueue
 
 
 class Turn:
-    """Goes round the queues; `start` is where, so that many producers do not march in step."""
+    """Chooses queues in turn; `start` differs between producers, so that they do not all use the same queue."""
 
     def __init__(self, start: int = 0) -> None:
         self._next = start
 
     def select(self, queues: Sequence[MessageQueue], avoid: Collection[str] = ()) -> MessageQueue:
-        """The next queue whose broker group is not in `avoid`; when all are, the next one."""
+        """Return the next queue whose broker group is not in `avoid`; when all are, the next one."""
         assert queues, "a route without queues has to be refused before"
         for step in range(len(queues)):
             queue = queues[(self._next + step) % len(queues)]
@@ -33,6 +33,6 @@ class Turn:
 
 
 def by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
-    """The queue that belongs to `key`; `queues` has to be the whole route in its order."""
+    """Return the queue for `key`; `queues` has to be the whole route in order."""
     assert queues, "a route without queues has to be refused before"
     return queues[abs(hashes.java_hash(key)) % len(queues)]

@@ -1,7 +1,7 @@
-"""One thing to send, attempt after attempt, until a broker has taken it or trying again does not help.
+"""Sends one request in several attempts, until a broker has accepted it or a retry does not help.
 
-What is asked of the chosen broker is the caller's: a message or batch (`Producer`), or the first half of a
-transaction (`TransactionProducer`), which must not be tried again once its outcome is unknown.
+The caller makes the request: a message or batch (`Producer`), or the half message of a transaction
+(`TransactionProducer`), which must not be sent again once its outcome is unknown.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Sender:
         self._session = session
         self._routes = routes
         self._settings = settings
-        self._random = chance  # jitter, and where the turn round the queues begins
+        self._random = chance  # for jitter, and for the first queue
         self._turn = Turn(chance.randrange(1 << 16))
         self._places = asyncio.Semaphore(settings.in_flight_max)
 
     def chooser(self, key: str, queue: MessageQueue | None) -> Choose:
-        """The queue named outright, else the one that belongs to the key, else the next in turn."""
+        """Return how to choose: this queue, else the one for the key, else the next in turn."""
         if queue is not None:
             return lambda queues, avoid: queue
         if key:
@@ -54,7 +54,7 @@ class Sender:
         *,
         again_when_unknown: bool = True,
     ) -> T:
-        """The answer of the broker that took it; the errors of `Producer.send` when none did in time."""
+        """Return the answer of the broker that accepted it; the errors of `Producer.send` when none did in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
         if self._places.locked():
@@ -85,7 +85,7 @@ class Sender:
             async with asyncio.timeout_at(deadline):
                 await self._places.acquire()
         except TimeoutError:
-            text = f"{topic}: not sent: {self._settings.in_flight_max} others were on their way until the time was over"
+            text = f"{topic}: not sent: {self._settings.in_flight_max} other sends were under way until the time-out"
             raise UnreachableError(text) from None
 
     async def _attempt(self, outgoing: Outgoing, choose: Choose, ask: Ask[T], trial: Trial, deadline: float) -> T:

@@ -1,15 +1,14 @@
-"""The checks that brokers ask, held until the checker has an answer for each.
+"""Transaction checks of brokers, held until the user's checker has answered each.
 
     broker --check--> held (2000 at most) --> one of a few tasks calls the checker --> END_TRANSACTION, same connection
 
-A check is never waited for: the broker asks again.  So whatever goes wrong here ends the same way, with
-no answer or with UNKNOWN, and only costs time: a full hold (the check is dropped and counted), a checker
-that raises or takes too long, a connection that is gone, an end that the broker refuses.
+The broker repeats a check without an answer.  So every failure here has the same effect, no answer or UNKNOWN, and only
+costs time: too many held checks (the check is dropped and counted), a checker that raises or takes too long, a lost
+connection, an end that the broker refuses.
 
-While a half waits here its next check replaces the one before: the newer one names the newest copy.
-
-A half whose local transaction still runs in this process is UNKNOWN, and the checker is not called: it would look for a
-row that is not there yet, and roll back what is about to be committed.
+A new check of a half replaces the one that waits: it names the newest copy.  The answer for a half whose local
+transaction still runs in this process is UNKNOWN, without a call of the checker.  The checker would not find the row
+yet, and would roll back a transaction that is about to commit.
 """
 
 from __future__ import annotations
@@ -43,25 +42,25 @@ class CheckSettings:
     answer_timeout_s: float = 3.0  # for the broker to confirm an end
 
     def __post_init__(self) -> None:
-        """ConfigError for what would answer no check."""
+        """Raise ConfigError for numbers that are not above 0."""
         check_numbers(self, above_zero=("held_max", "held_bytes_max", "concurrency", "timeout_s", "answer_timeout_s"))
 
 
 @dataclass(slots=True)
 class CheckCounts:
-    """What became of the checks so far; one that was replaced while it waited counts as received only."""
+    """Counts of the checks so far; one that was replaced while it waited counts as received only."""
 
     received: int = 0
-    dropped: int = 0  # the hold was full
-    malformed: int = 0  # or for another group
+    dropped: int = 0  # too many were held
+    malformed: int = 0  # invalid, or for another group
     committed: int = 0
     rolled_back: int = 0
-    unknown: int = 0  # the checker said so, raised, or took too long
-    unanswered: int = 0  # an outcome that did not reach the broker, or that it refused
+    unknown: int = 0  # the checker returned UNKNOWN, raised, or took too long
+    unanswered: int = 0  # the outcome did not reach the broker, or the broker refused it
 
 
 class Checks:
-    """Holds and answers; start() and stop() once each."""
+    """Holds and answers checks; start() and stop() once each."""
 
     def __init__(
         self, group: str, checker: Checker, settings: CheckSettings, is_open: Callable[[str], bool] = lambda _: False
@@ -73,23 +72,22 @@ class Checks:
         self._counts = CheckCounts()
         self._held: OrderedDict[str, tuple[Connection, Check]] = OrderedDict()
         self._held_bytes = 0
-        self._ready = asyncio.Semaphore(0)  # one for each that is held
+        self._ready = asyncio.Semaphore(0)  # its value is the number of held checks
         self._workers: list[asyncio.Task[None]] = []
 
     @property
     def counts(self) -> CheckCounts:
-        """A copy, as of now."""
+        """A copy of the present counts."""
         return replace(self._counts)
 
     async def start(self) -> None:
-        """Begin to answer."""
         self._workers = [
             asyncio.create_task(self._work(), name=f"gantry-checker-{number}")
             for number in range(self._settings.concurrency)
         ]
 
     async def stop(self) -> None:
-        """Answer no more; a checker that runs is cancelled, and its half is asked for again, of others."""
+        """Answer no more checks; a running checker is cancelled, and the broker asks another producer."""
         for worker in self._workers:
             worker.cancel()
         await asyncio.gather(*self._workers, return_exceptions=True)
@@ -116,7 +114,7 @@ class Checks:
         is_full = len(self._held) >= self._settings.held_max and former is None
         if is_full or self._held_bytes + more > self._settings.held_bytes_max:
             self._counts.dropped += 1
-            if self._counts.dropped & (self._counts.dropped - 1) == 0:  # 1, 2, 4, 8 ...: not a line for each
+            if self._counts.dropped & (self._counts.dropped - 1) == 0:  # log only the 1st, 2nd, 4th, 8th ...
                 log.warning("%s: %d checks dropped so far, the checker is too slow", self._group, self._counts.dropped)
             return
         self._held[key] = connection, check
@@ -134,7 +132,7 @@ class Checks:
     async def _outcome(self, check: Check) -> Outcome:
         if self._is_open(check.half.message_id):
             return Outcome.UNKNOWN
-        # A task of its own: an exception of the checker is a value here, whatever it is.
+        # A separate task: any exception of the checker is a value here.
         task = asyncio.ensure_future(_call(self._checker, check.message))
         try:
             await asyncio.wait((task,), timeout=self._settings.timeout_s)

@@ -1,8 +1,8 @@
-"""Being there for every broker, so that any of them can ask about the group's halves.
+"""Keeps a transactional producer connected to every master, so that any of them can ask about the group's halves.
 
-A broker asks anyone who has told it, by a heartbeat, that he is of the producer group; a producer that has
-just restarted has not sent anything yet and still has to be asked for what its predecessor left open.
-So all masters that the name servers know are met at once, and met again when a connection is lost.
+A broker sends checks to clients whose heartbeat named the producer group.  A producer that has just restarted has sent
+nothing yet, but has to answer for the halves that its former process left open.  So it connects to all masters that the
+name servers know, and reconnects when a connection is lost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from gantry.client.requests.question import Question
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command
 
-_LOOK_EVERY_S = 30.0  # for masters that are new, like RocketMQ's pollNameServerInterval
-_MEET_EVERY_S = 1.0  # those we have lost; a broker that restarts should not have to wait for its answers
+_LOOK_EVERY_S = 30.0  # new masters are looked for, like RocketMQ's pollNameServerInterval
+_MEET_EVERY_S = 1.0  # lost connections are made again, so that a restarted broker soon gets its answers
 
 log = logging.getLogger(__name__)
 
@@ -33,12 +33,11 @@ class Presence:
         self._running: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Meet everybody once, as far as they can be reached, and go on in the background."""
+        """Connect once to every master that can be reached, and continue in the background."""
         await self._round()
         self._running = asyncio.create_task(self._run(), name="gantry-presence")
 
     async def stop(self) -> None:
-        """Meet nobody any more."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -54,7 +53,7 @@ class Presence:
             try:
                 cluster, _ = await self._session.look_up(_with_masters())
             except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
-                log.info("no news of the brokers: %s", error)
+                log.info("the list of brokers could not be read: %s", error)
                 cluster = None
             if cluster is not None:
                 self._masters = frozenset(cluster.masters().values())
@@ -70,7 +69,7 @@ class Presence:
 
 
 def _with_masters() -> Question[Cluster | None]:
-    """Which brokers live; None where a name server knows no master: another one may."""
+    """Return the request for the registered brokers; its answer is None when a name server knows no master."""
     question = adminquestions.cluster_info()
 
     def read(reply: Command) -> Cluster | None:

@@ -1,1 +1,1 @@
-"""Requests to brokers and name servers, each with the way to read its answer; no input or output."""
+"""Requests to brokers and name servers, each with the function that reads its answer; no I/O."""

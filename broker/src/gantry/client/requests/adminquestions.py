@@ -1,4 +1,4 @@
-"""What an administrator asks, request by request (facts: protocol, sections 2.13 to 2.20, 3 and 14)."""
+"""Requests of administration (facts: protocol, sections 2.13 to 2.20, 3 and 14)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from gantry.wire.headers import to_ext
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """All groups that a name server knows, and which cluster each belongs to."""
+    """All broker groups that a name server knows, and the groups of each cluster."""
 
     groups: dict[str, BrokerData]
     clusters: dict[str, tuple[str, ...]]
 
     def masters(self, cluster: str | None = None) -> dict[str, str]:
-        """Group -> address of its master, of one cluster or of all; groups without a master are left out."""
+        """Return the masters' addresses by group, of one cluster or of all; groups without a master are omitted."""
         names = self.groups if cluster is None else self.clusters.get(cluster, ())
         found = {name: self.groups[name].master for name in names if name in self.groups}
         return {name: address for name, address in found.items() if address is not None}
 
 
 def cluster_info() -> Question[Cluster]:
-    """Which brokers live."""
+    """Ask for the registered brokers."""
 
     def make(source: object) -> Cluster:
         body = documents.document(source, "cluster info")
@@ -49,7 +49,7 @@ def cluster_info() -> Question[Cluster]:
 
 
 def topic_list() -> Question[list[str]]:
-    """All topics of a name server."""
+    """Ask a name server for all topics."""
 
     def make(source: object) -> list[str]:
         return [str(one) for one in documents.array(documents.document(source, "a topic list"), "topicList")]
@@ -58,12 +58,12 @@ def topic_list() -> Question[list[str]]:
 
 
 def put_topic(config: TopicConfig) -> Question[None]:
-    """Make a topic, or change one, on one broker."""
+    """Create or change a topic on one broker."""
     return alter_topic(config, config.attributes)
 
 
 def alter_topic(config: TopicConfig, attributes: Mapping[str, str | None]) -> Question[None]:
-    """The same with these changes of attributes only, None taking one away: some cannot be given twice."""
+    """Create or change a topic with these changes of attributes only; None removes one. Some cannot be set twice."""
     steps = [f"-{key}" if text is None else f"+{key}={text}" for key, text in attributes.items()]
     ext = to_ext(
         topic=config.name,
@@ -80,13 +80,13 @@ def alter_topic(config: TopicConfig, attributes: Mapping[str, str | None]) -> Qu
 
 
 def topic_config(topic: str) -> Question[TopicConfig]:
-    """How one broker has a topic; RefusedError 17 when it has not."""
+    """Ask one broker for a topic's configuration; RefusedError 17 when it does not have the topic."""
     question = request(RequestCode.GET_TOPIC_CONFIG, {"topic": topic})
     return Question(question, lambda reply: value(require(reply), TopicConfig.from_json))
 
 
 def topic_table() -> Question[dict[str, TopicConfig]]:
-    """All topics of one broker."""
+    """Ask one broker for all its topics."""
 
     def make(source: object) -> dict[str, TopicConfig]:
         table = documents.mapping(documents.document(source, "a topic table"), "topicConfigTable")
@@ -96,23 +96,23 @@ def topic_table() -> Question[dict[str, TopicConfig]]:
 
 
 def delete_topic(topic: str) -> Question[None]:
-    """Forget a topic and its queues on one broker."""
+    """Delete a topic and its queues on one broker."""
     return Question(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}), nothing)
 
 
 def delete_topic_route(topic: str) -> Question[None]:
-    """Forget a topic on one name server."""
+    """Delete a topic's route on one name server."""
     return Question(request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic}), nothing)
 
 
 def put_group(config: GroupConfig) -> Question[None]:
-    """Make a consumer group, or change one, on one broker."""
+    """Create or change a consumer group on one broker."""
     body = bodies.dumps(config.to_json())
     return Question(request(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body), nothing)
 
 
 def group_list() -> Question[dict[str, GroupConfig]]:
-    """All groups of one broker."""
+    """Ask one broker for all its groups."""
 
     def make(source: object) -> dict[str, GroupConfig]:
         table = documents.mapping(documents.document(source, "a group table"), "subscriptionGroupTable")
@@ -122,19 +122,19 @@ def group_list() -> Question[dict[str, GroupConfig]]:
 
 
 def group_config(group: str) -> Question[GroupConfig]:
-    """How one broker treats a group; RefusedError 26 when it has not."""
+    """Ask one broker for a group's configuration; RefusedError 26 when it does not have the group."""
     question = request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
     return Question(question, lambda reply: value(require(reply), GroupConfig.from_json))
 
 
 def delete_group(group: str, clean_offsets: bool) -> Question[None]:
-    """Forget a group, and its offsets if told so, on one broker."""
+    """Delete a group on one broker, with or without its offsets."""
     ext = to_ext(groupName=group, cleanOffset=clean_offsets)
     return Question(request(RequestCode.DELETE_SUBSCRIPTIONGROUP, ext), nothing)
 
 
 def runtime_info() -> Question[dict[str, str]]:
-    """What a broker says about itself."""
+    """Ask a broker for its runtime figures."""
 
     def read(reply: Command) -> dict[str, str]:
         table = document(require(reply)).get("table")
@@ -144,7 +144,7 @@ def runtime_info() -> Question[dict[str, str]]:
 
 
 def offset_table() -> Question[dict[str, dict[int, int]]]:
-    """All committed offsets of one broker: `topic@group` -> queue -> offset."""
+    """Ask one broker for all committed offsets: `topic@group` -> queue -> offset."""
 
     def make(source: object) -> dict[str, dict[int, int]]:
         table = documents.mapping(documents.document(source, "an offset table"), "offsetTable")
@@ -155,7 +155,7 @@ def offset_table() -> Question[dict[str, dict[int, int]]]:
 
 
 def message_at(log_offset: int, topic: str = "", broker_name: str = "") -> Question[StoredMessage | None]:
-    """The message that begins at a log offset; None when none does."""
+    """Ask for the message that begins at a log offset; None when none does."""
 
     def read(reply: Command) -> StoredMessage | None:
         if reply.code == ResponseCode.SYSTEM_ERROR:
@@ -169,9 +169,10 @@ def message_at(log_offset: int, topic: str = "", broker_name: str = "") -> Quest
 def by_key(
     topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool, broker_name: str
 ) -> Question[list[StoredMessage]]:
-    """The messages of a topic with a key, or with a unique id, stored within [begin, end] ms; no hash collisions.
+    """Ask for the messages of a topic with a key or a unique id, stored within [begin, end] ms; without hash
+    collisions.
 
-    A reply does not say who answers: `broker_name` is what the messages are marked with.
+    A reply does not name its broker: the messages are marked with `broker_name`.
     """
 
     def read(reply: Command) -> list[StoredMessage]:

@@ -1,6 +1,7 @@
-"""What is asked about batches of sinks (`broker/docs/transactions.md`): deciding one, ending its halves, looking.
+"""Requests about batches of sinks (`broker/docs/transactions.md`): decide one, end its halves, list.
 
-A sink has a home group, which alone decides; all groups end.  Only GantryMQ's brokers know these requests.
+A sink has a home group, which alone decides; every group ends its own halves.  Only GantryMQ's brokers support these
+requests.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from gantry.wire.command import request
 from gantry.wire.headers import to_ext
 
 COMMIT, ABORT, DONE, ASK, FORGET = "commit", "abort", "done", "ask", "forget"
-# What a group says while it has no master, or too few copies; all else is final.
+# Refusals of a group that has no master, or too few copies; all others are final.
 PASSING = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,
@@ -32,7 +33,9 @@ UNDECIDED, COMMITTED, ABORTED = "undecided", "committed", "aborted"
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """One batch of a sink; is_passing: the sink writes no other; `owner`: who may write it, as often as he likes."""
+    """One batch of a sink. is_passing: the sink writes no other batch. owner: the only query that may write it,
+    repeatedly.
+    """
 
     sink: str
     batch: int
@@ -43,17 +46,17 @@ class SinkBatch:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The newest decision of a sink; `batch` is -1 while there is none, `parts` are not known once it is done."""
+    """The newest decision of a sink. `batch` is -1 while there is none; `parts` are unknown once it is completed."""
 
     batch: int
     parts: tuple[str, ...]
-    groups: tuple[str, ...]  # where its parts have halves
+    groups: tuple[str, ...]  # those that have halves of its parts
     is_done: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a call ended, and how many halves of the sink are decided and open still."""
+    """How many halves a call ended, and how many of the sink are decided and still open."""
 
     settled: int
     left: int
@@ -61,7 +64,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class SinkInfo:
-    """What a group knows of a sink."""
+    """A group's knowledge of a sink."""
 
     group: str
     sink: str
@@ -76,7 +79,7 @@ class SinkInfo:
 
 @dataclass(frozen=True, slots=True)
 class OpenPart:
-    """Halves of one part that are open in a group; verdict: undecided, committed or aborted."""
+    """The open halves of one part in a group; verdict: undecided, committed or aborted."""
 
     group: str
     sink: str
@@ -90,7 +93,7 @@ class OpenPart:
 
 @dataclass(frozen=True, slots=True)
 class SinkPage:
-    """A group's list, and how many there are that did not fit into it."""
+    """A group's list, and how many entries did not fit into it."""
 
     sinks: tuple[SinkInfo, ...]
     parts: tuple[OpenPart, ...]
@@ -104,7 +107,7 @@ def decided(
     groups: Sequence[str] = (),
     operator: str = "",
 ) -> Question[Decision]:
-    """Decide, or ask.  The answer is about an earlier batch where that one has to be ended first."""
+    """Decide a batch, or ask for the decision. The answer is about an earlier batch when that has to be ended first."""
     body = b"" if parts is None else bodies.dumps({"parts": list(parts), "groups": list(groups)})
     ext = _place(one) | to_ext(action=action, operator=operator or None, owner=one.owner or None)
 
@@ -117,7 +120,9 @@ def decided(
 def ended(
     one: SinkBatch, parts: Sequence[str] | None, aborted: Sequence[str] | None = None, is_done: bool = False
 ) -> Question[Ended]:
-    """End what a group has of it, some of it: these parts are committed, the others not; or these are aborted."""
+    """End a group's halves of a batch, as many as one call may: these parts are committed and others not, or these are
+    aborted.
+    """
     named = {"parts": parts} if parts is not None else {} if aborted is None else {"aborted": aborted}
     body = bodies.dumps({name: list(names) for name, names in named.items()})
     ext = _place(one) | to_ext(done="true" if is_done else None)
@@ -130,7 +135,7 @@ def ended(
 
 
 def reserved(one: SinkBatch) -> Question[Ended]:
-    """Have a group that is not the home agree to learn what the home will decide about this batch.
+    """Make a group that is not the home agree to learn the home's decision about this batch.
 
     RefusedError 201: it knows another home, or a batch as late as this one; 2: its table is full.
     """
@@ -139,7 +144,7 @@ def reserved(one: SinkBatch) -> Question[Ended]:
 
 
 def listed(group: str, sink: str = "") -> Question[SinkPage]:
-    """All sinks that a group knows or has halves of, or one."""
+    """Ask for all sinks that a group knows or has halves of, or for one."""
     ext = to_ext(sinkId=sink or None)
     return Question(
         request(RequestCode.LIST_SINKS, ext), lambda reply: value(require(reply), lambda source: _page(group, source))

@@ -1,4 +1,4 @@
-"""What an administrator asks about delayed messages: GantryMQ's own requests, which RocketMQ's brokers do not know."""
+"""Requests about delayed messages; only GantryMQ's brokers support them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = 200
 
 @dataclass(frozen=True, slots=True)
 class DelayedInfo:
-    """One message that waits for its delivery; `level` is 0 where it has a time of its own."""
+    """One message that waits for its delivery; `level` is 0 when it has its own delivery time."""
 
     broker: str
     id: str
@@ -32,14 +32,14 @@ class DelayedInfo:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a broker's list."""
+    """One page of a broker's list."""
 
     delayed: tuple[DelayedInfo, ...]
-    following: int  # where the next page begins, -1 at the end
+    following: int  # start of the next page, -1 at the end
 
 
 def listed(broker: str, begin: int, topic: str) -> Question[Page]:
-    """What is pending, from a place on: levels first, each in the order of sending."""
+    """Ask for delayed messages from a position on: by level, each level in the order of sending."""
 
     def make(source: object) -> Page:
         body = documents.document(source, "a list of delayed messages")
@@ -51,7 +51,7 @@ def listed(broker: str, begin: int, topic: str) -> Question[Page]:
 
 
 def cancelled(wanted: str, operator: str) -> Question[bool]:
-    """Have a message not delivered; False when this broker has none of that id waiting."""
+    """Cancel a message's delivery; False when no delayed message of this broker has the id."""
 
     def read(reply: Command) -> bool:
         if reply.code == ResponseCode.QUERY_NOT_FOUND:

@@ -1,4 +1,4 @@
-"""What orderly consumers ask: locks on queues (facts: protocol, LOCK_BATCH_MQ and UNLOCK_BATCH_MQ)."""
+"""Requests for locks on queues, of orderly consumers (facts: protocol, LOCK_BATCH_MQ and UNLOCK_BATCH_MQ)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gantry.wire.command import request
 
 
 def lock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> Question[frozenset[MessageQueue]]:
-    """Take or keep the locks of queues on one broker; the answer is those that are ours now."""
+    """Request or renew the locks of queues on one broker; the answer is the queues whose lock this client has."""
 
     def read(reply: Command) -> frozenset[MessageQueue]:
         return value(require(reply), _granted)
@@ -23,7 +23,7 @@ def lock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> Question
 
 
 def unlock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> Question[None]:
-    """Give locks back: nobody of this client works on these queues any more."""
+    """Give the locks of these queues back."""
     return Question(request(RequestCode.UNLOCK_BATCH_MQ, {}, _body(group, client_id, queues)), nothing)
 
 

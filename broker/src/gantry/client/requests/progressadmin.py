@@ -1,4 +1,4 @@
-"""What an administrator asks about progress and connections, request by request (facts: protocol, section 2.21)."""
+"""Requests about progress and connections (facts: protocol, section 2.21)."""
 
 from __future__ import annotations
 
@@ -20,32 +20,32 @@ _LAG_FIELDS = 5
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far one group is in one queue."""
+    """One group's progress in one queue."""
 
     group: str
     queue: MessageQueue
     committed: int  # -1: the group never committed here
     min_offset: int
     max_offset: int
-    last_ms: int  # when the last message was stored that the group has finished; 0: none, or it is gone
+    last_ms: int  # when the last finished message was stored; 0: none, or it is deleted
 
     @property
     def lag(self) -> int:
-        """Messages that the group has not finished; all that are there when it never committed."""
+        """The number of stored messages that the group has not finished; all when it never committed."""
         return self.max_offset - max(self.committed, self.min_offset)
 
 
 @dataclass(frozen=True, slots=True)
 class LagPage:
-    """A part of a broker's list."""
+    """One page of a broker's list."""
 
     queues: tuple[QueueLag, ...]
-    following: int  # where the next page begins, -1 at the end
+    following: int  # start of the next page, -1 at the end
 
 
 @dataclass(frozen=True, slots=True)
 class ClientConnection:
-    """One member of a group, as a broker knows it."""
+    """One member of a group, according to a broker."""
 
     client_id: str
     address: str
@@ -55,15 +55,15 @@ class ClientConnection:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a group is to go on: at an instant, or in one queue at an offset."""
+    """Where a group is to continue: at a time, or in one queue at an offset."""
 
     at_ms: int = EARLIEST_MS
     queue_id: int = -1  # -1: all
-    offset: int = -1  # -1: at_ms says it
+    offset: int = -1  # -1: use at_ms
 
 
 def lag(broker: str, group: str, topic: str, begin: int) -> Question[LagPage]:
-    """Every group in every topic, from a place on; GantryMQ's own request, which RocketMQ's brokers do not know."""
+    """Ask for the progress of every group in every topic, from a position on; only GantryMQ's brokers support it."""
 
     def make(source: object) -> LagPage:
         body = documents.document(source, "a list of lags")
@@ -80,7 +80,7 @@ def lag(broker: str, group: str, topic: str, begin: int) -> Question[LagPage]:
 
 
 def reset(group: str, topic: str, target: Target) -> Question[dict[MessageQueue, int]]:
-    """Let a group go on elsewhere, also while its members work; where each queue is now."""
+    """Move a group's offsets, also while its members consume; the answer is the new offsets."""
     ext = to_ext(
         group=group,
         topic=topic,
@@ -97,21 +97,21 @@ def reset(group: str, topic: str, target: Target) -> Question[dict[MessageQueue,
 
 
 def consumer_connections(group: str) -> Question[list[ClientConnection]]:
-    """The members of a consumer group on one broker; none when it is not online there."""
+    """Ask one broker for the members of a consumer group; none when no member is connected."""
     return _connections(
         request(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}), ResponseCode.CONSUMER_NOT_ONLINE
     )
 
 
 def producer_connections(group: str) -> Question[list[ClientConnection]]:
-    """The members of a producer group on one broker."""
+    """Ask one broker for the members of a producer group."""
     return _connections(
         request(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": group}), ResponseCode.SYSTEM_ERROR
     )
 
 
 def running_info(group: str, client_id: str) -> Question[dict[str, object]]:
-    """What one member of a consumer group says about itself: RocketMQ's `ConsumerRunningInfo`."""
+    """Ask for RocketMQ's `ConsumerRunningInfo` of one member of a consumer group."""
     ext = to_ext(consumerGroup=group, clientId=client_id, jstackEnable=False)
     return Question(request(RequestCode.GET_CONSUMER_RUNNING_INFO, ext), lambda reply: document(require(reply)))
 
@@ -147,7 +147,7 @@ def _queue_lag(broker: str, group: str, topic: str, row: object) -> QueueLag:
 
 
 def offsets_of(body: bytes) -> dict[MessageQueue, int]:
-    """The queues of a reset and where to go on in them, in Java's form or C++'s; ValueError for anything else."""
+    """Return the queues and offsets of a reset, in Java's form or C++'s; ValueError for an invalid body."""
     source = bodies.loads_object(body)
     table = source.get("offsetTable")
     if isinstance(table, list):

@@ -1,10 +1,8 @@
-"""A request together with the way to read its answer, without any I/O.
+"""A request together with the function that reads its answer, without any I/O.
 
-Every exchange of the client is one `Question[T]`: the asyncio session and the blocking one send its
-command, each in its own manner, and hand the reply to `read`.  So what is asked, and what an answer
-means, is written once (`questions`, `adminquestions`).
-
-`read` raises RefusedError for a reply that says no, RemoteProtocolError for one that cannot be read.
+Every exchange of the client is one `Question[T]`.  The asyncio session and the blocking one send its command, and pass
+the reply to `read`.  So each request and the meaning of its answer are written once (`questions`, `adminquestions`).
+`read` raises RefusedError for a refusal, RemoteProtocolError for an invalid reply.
 """
 
 from __future__ import annotations
@@ -19,31 +17,31 @@ from gantry.wire import bodies
 from gantry.wire.codes import ResponseCode
 
 T = TypeVar("T")
-REMARK_CHARACTERS_MAX = 500  # of a refusal's text; Java brokers like to send stack traces
+REMARK_CHARACTERS_MAX = 500  # of a refusal's text; Java brokers send stack traces
 
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[T]):
-    """What to send, and what to make of the reply."""
+    """The command to send, and the function that reads the reply."""
 
     command: Command
     read: Callable[[Command], T]
 
 
 def require(reply: Command, *allowed: int) -> Command:
-    """The reply itself when its code is SUCCESS or allowed; RefusedError otherwise."""
+    """Return the reply when its code is SUCCESS or allowed; RefusedError otherwise."""
     if reply.code == ResponseCode.SUCCESS or reply.code in allowed:
         return reply
     raise RefusedError(reply.code, (reply.remark or _name_of(reply.code)).strip()[:REMARK_CHARACTERS_MAX])
 
 
 def nothing(reply: Command) -> None:
-    """For questions whose answer is yes or no."""
+    """Read a reply without a result; RefusedError unless it is SUCCESS."""
     require(reply)
 
 
 def number(reply: Command, name: str) -> int:
-    """An integer header field of a reply."""
+    """Return an integer header field of a reply; RemoteProtocolError when it is missing or invalid."""
     try:
         return int(reply.ext[name])
     except KeyError:
@@ -55,7 +53,7 @@ def number(reply: Command, name: str) -> int:
 
 
 def document(reply: Command) -> dict[str, object]:
-    """The JSON object in a reply's body."""
+    """Return the JSON object in a reply's body; RemoteProtocolError when it is invalid."""
     try:
         return bodies.loads_object(reply.body)
     except ValueError as error:
@@ -63,7 +61,7 @@ def document(reply: Command) -> dict[str, object]:
 
 
 def value(reply: Command, make: Callable[[object], T]) -> T:
-    """What `make` builds of the JSON object in a reply's body."""
+    """Return what `make` builds of the JSON object in a reply's body; RemoteProtocolError when it is invalid."""
     try:
         return make(bodies.loads_object(reply.body))
     except ValueError as error:

@@ -1,6 +1,6 @@
-"""What producers and consumers ask, request by request (facts: protocol, sections 2 and 3).
+"""Requests of producers and consumers (facts: protocol, sections 2 and 3).
 
-Header values are always text.  Sends travel with the one-letter names of SEND_MESSAGE_V2, as Java's do.
+Header values are always text.  Sends use the one-letter names of SEND_MESSAGE_V2, as Java's do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PULL_STATUS = {
 
 
 def route(topic: str) -> Question[TopicRoute | None]:
-    """Where a topic's queues are; None when the name server knows of none."""
+    """Ask a name server where a topic's queues are; None when it does not know the topic."""
 
     def read(reply: Command) -> TopicRoute | None:
         if reply.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -51,7 +51,7 @@ def route(topic: str) -> Question[TopicRoute | None]:
 
 
 def route_of_new_topic(template: TopicRoute | None) -> TopicRoute | None:
-    """The route that a topic will have once a broker has made it after the template, whose route is given."""
+    """Return the route that a new topic will get from this route of the template topic; None without a template."""
     if template is None:
         return None
     queues = tuple(
@@ -67,10 +67,10 @@ def route_of_new_topic(template: TopicRoute | None) -> TopicRoute | None:
 
 
 def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
-    """Store a message, or a batch.
+    """Store a message or a batch.
 
-    Reading raises OutcomeUnknownError where the broker stored the message but cannot promise to keep it (10, 11, 12, or
-    any code that comes with the message's place).
+    Reading raises OutcomeUnknownError when the broker stored the message but cannot guarantee that it keeps it (10, 11,
+    12, or any code that comes with the message's offset).
     """
 
     def read(reply: Command) -> SendResult:
@@ -107,30 +107,30 @@ def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendRe
 
 
 def is_in_doubt(reply: Command) -> bool:
-    """Whether a message was stored that nobody may rely on: a refusal names no place, because there is none.
+    """Return whether the message was stored without a guarantee: a refusal that nevertheless names its offset.
 
-    So answers a master whose group may have another one by now, in the words of a busy broker (2).
+    A master answers so when its group may have another master by now, with the code of a busy broker (2).
     """
     return reply.code != ResponseCode.SUCCESS and bool(reply.ext.get("msgId"))
 
 
 @dataclass(frozen=True, slots=True)
 class PullSettings:
-    """The parts of a pull that stay the same from one to the next."""
+    """The parts of a pull that are equal for every pull of a queue."""
 
     group: str
     subscription: Subscription
     count_max: int = 32
     bytes_max: int = 1 << 20
     wait_s: float = 15.0  # RocketMQ's brokerSuspendMaxTimeMillis
-    is_raw: bool = False  # records stay as they are
-    is_lite: bool = False  # of a pull consumer: LITE_PULL_MESSAGE, which brokers answer the same
+    is_raw: bool = False  # records are not decoded
+    is_lite: bool = False  # of a pull consumer: LITE_PULL_MESSAGE, which brokers answer in the same way
 
 
 def pull(queue: MessageQueue, offset: int, settings: PullSettings, progress: int | None = None) -> Question[PullResult]:
-    """The messages from `offset` on; the broker holds the request while there are none.
+    """Ask for messages from `offset` on; the broker holds the request while there are none.
 
-    With `progress` it commits that offset on the side, before it looks for messages (RocketMQ: FLAG_COMMIT_OFFSET).
+    progress: commit this offset with the pull, before it looks for messages (RocketMQ: FLAG_COMMIT_OFFSET).
     """
 
     def read(reply: Command) -> PullResult:
@@ -141,7 +141,7 @@ def pull(queue: MessageQueue, offset: int, settings: PullSettings, progress: int
         following = number(reply, "nextBeginOffset")
         messages = tuple(_in_their_places(found, offset, following))
         if sum(message.size for message in messages) < len(reply.body) and messages:
-            following = messages[-1].queue_offset + 1  # the others come with the next pull: these fill the memory
+            following = messages[-1].queue_offset + 1  # the others come with the next pull, because the memory is full
         return PullResult(
             _PULL_STATUS[ResponseCode(reply.code)],
             following,
@@ -174,9 +174,11 @@ def pull(queue: MessageQueue, offset: int, settings: PullSettings, progress: int
 
 
 def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> list[StoredMessage]:
-    """The messages of a pull at `offset`.  One that names a place outside the answer, or one that leaves too few for
-    those behind it, has a damaged head: it comes behind the one before it.  Its reader would go on where it says, pass
-    over what lies before or stay for ever.
+    """Return the messages of a pull at `offset` with plausible queue offsets.
+
+    An offset outside the answer, or one that leaves too few for the messages after it, comes from a damaged record.
+    Such
+    a message gets the offset after the one before it, because the reader would otherwise skip messages or not advance.
     """
     found: list[StoredMessage] = []
     for last, message in enumerate(messages, end - len(messages)):
@@ -190,7 +192,7 @@ def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> li
 
 
 def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: int | None) -> Question[None]:
-    """Have a message brought again after a delay level (0: the broker chooses), or with -1 kept as a dead letter."""
+    """Have a message delivered again after a delay level (0: the broker chooses); -1: keep it as a dead letter."""
 
     def read(reply: Command) -> None:
         if reply.code in _STORED_BUT:
@@ -212,18 +214,18 @@ def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: 
 
 
 def check_filter(group: str, client_id: str, subscription: Subscription) -> Question[None]:
-    """Whether a broker can filter like this; RefusedError with the fault when it cannot."""
+    """Ask whether a broker can compile this filter; RefusedError with the fault when it cannot."""
     body = dumps({"clientId": client_id, "group": group, "subscriptionData": subscription.to_json()})
     return Question(request(RequestCode.CHECK_CLIENT_CONFIG, {}, body), nothing)
 
 
 def heartbeat(news: Heartbeat) -> Question[None]:
-    """Tell a broker who is on this connection; it answers nothing of interest."""
+    """Tell a broker which client is on this connection."""
     return Question(request(RequestCode.HEART_BEAT, {}, write_heartbeat(news)), nothing)
 
 
 def unregister(client_id: str, producer_group: str | None, consumer_group: str | None) -> Question[None]:
-    """Say goodbye, so that the group shares our queues at once."""
+    """Unregister the client, so that its group rebalances at once."""
     ext = {"clientID": client_id}
     if producer_group is not None:
         ext["producerGroup"] = producer_group
@@ -233,7 +235,7 @@ def unregister(client_id: str, producer_group: str | None, consumer_group: str |
 
 
 def members(group: str) -> Question[list[str]]:
-    """The client ids of a consumer group as one broker knows them."""
+    """Ask one broker for the client ids of a consumer group."""
 
     def read(reply: Command) -> list[str]:
         found = document(require(reply)).get("consumerIdList")
@@ -243,10 +245,11 @@ def members(group: str) -> Question[list[str]]:
 
 
 def committed(group: str, queue: MessageQueue, young_from_zero: bool) -> Question[int | None]:
-    """The offset that a group committed, None when it never did.
+    """Ask for the offset that a group committed; None when it never did.
 
     RocketMQ: with `young_from_zero` a broker answers 0 for a queue whose first message is still in memory, so that a
-    new group does not miss the beginning of a new topic.
+    new
+    group does not miss the beginning of a new topic.
     """
 
     def read(reply: Command) -> int | None:
@@ -262,23 +265,23 @@ def committed(group: str, queue: MessageQueue, young_from_zero: bool) -> Questio
 
 
 def commit(group: str, queue: MessageQueue, offset: int) -> Question[None]:
-    """Let a group continue at `offset`."""
+    """Set a group's committed offset."""
     ext = _of_queue(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
     return Question(request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), nothing)
 
 
 def max_offset(queue: MessageQueue) -> Question[int]:
-    """Where the next message will stand."""
+    """Ask for the offset of the next message to be stored."""
     return Question(request(RequestCode.GET_MAX_OFFSET, _of_queue(queue)), _offset)
 
 
 def min_offset(queue: MessageQueue) -> Question[int]:
-    """Where the oldest message stands."""
+    """Ask for the offset of the oldest stored message."""
     return Question(request(RequestCode.GET_MIN_OFFSET, _of_queue(queue)), _offset)
 
 
 def offset_at(queue: MessageQueue, timestamp_ms: int) -> Question[int]:
-    """The offset of the first message stored at or after an instant."""
+    """Ask for the offset of the first message stored at or after a time (ms since the epoch)."""
     ext = _of_queue(queue) | {"timestamp": str(timestamp_ms)}
     return Question(request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext), _offset)
 

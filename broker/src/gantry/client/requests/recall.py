@@ -1,7 +1,7 @@
-"""Taking a delayed message back before it is delivered.  RocketMQ: `RecallMessageHandle`, request 370.
+"""Cancels a delayed message before it is delivered.  RocketMQ: `RecallMessageHandle`, request 370.
 
-The handle that a broker gives for a delayed message is base64url text of `v1 <topic> <broker> <instant> <unique id>`:
-it says by itself which broker to ask.
+The handle that a broker returns for a delayed message is base64url text of `v1 <topic> <broker> <time> <unique id>`.
+So it names the broker to ask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PARTS = 5
 
 
 def queue_of(handle: str) -> MessageQueue:
-    """Where the message of a handle belongs (any queue of that broker); ValueError when it is no handle."""
+    """Return a queue of the broker that a handle names; ValueError for an invalid handle."""
     try:
         parts = base64.urlsafe_b64decode(handle.encode()).decode().split(" ")
     except (binascii.Error, UnicodeError) as error:
@@ -30,7 +30,7 @@ def queue_of(handle: str) -> MessageQueue:
 
 
 def recall(group: str, handle: str, queue: MessageQueue) -> Question[str]:
-    """Take the message back; the answer is its id."""
+    """Cancel the message; the answer is its id."""
 
     def read(reply: Command) -> str:
         return require(reply).ext.get("msgId", "")

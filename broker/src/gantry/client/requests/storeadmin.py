@@ -1,4 +1,4 @@
-"""What an administrator asks about the room that messages take: RocketMQ's requests, and ours for looking first."""
+"""Requests about the disk space of messages: RocketMQ's requests, and one of GantryMQ that only lists."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from gantry.wire.command import request
 
 @dataclass(frozen=True, slots=True)
 class SegmentInfo:
-    """One file of a broker's log that may go by its place, oldest first."""
+    """One segment of a broker's log, oldest first; without the one that is written to."""
 
     start: int
     bytes: int
     last_written_ms: int
     expired: bool  # old enough
-    goes: bool  # would be deleted by hand now
-    owed: bool  # or one before it holds something that is still owed, which is carried on first
+    goes: bool  # a request would delete it now
+    owed: bool  # it, or an older one, holds messages that are still needed and have to be copied first
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionInfo:
-    """One broker's disk, and what would go."""
+    """One broker's disk usage, and the segments that may be deleted."""
 
     broker: str
     disk_used: float  # share of 1
     log_start: int
     log_end: int
     refuses_writes: bool
-    waiting: int  # segments that are to go and have not gone yet
+    waiting: int  # segments that are to be deleted and still exist
     segments: tuple[SegmentInfo, ...]
 
 
 def retention(broker: str) -> Question[RetentionInfo]:
-    """What is there, and what would go by hand now; changes nothing."""
+    """Ask for the segments and what a deletion would remove now; changes nothing."""
 
     def make(source: object) -> RetentionInfo:
         body = documents.document(source, "a view of retention")
@@ -55,17 +55,17 @@ def retention(broker: str) -> Question[RetentionInfo]:
 
 
 def delete_expired() -> Question[None]:
-    """Have segments that are old enough deleted from now on, whatever the hour."""
+    """Start to delete expired segments now, independent of the configured hour."""
     return Question(request(RequestCode.DELETE_EXPIRED_COMMITLOG), nothing)
 
 
 def clean_queues() -> Question[None]:
-    """Have queue files deleted of which all messages are gone."""
+    """Delete queue files whose messages are all deleted."""
     return Question(request(RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE), nothing)
 
 
 def clean_topics() -> Question[None]:
-    """Have queues deleted that belong to no topic."""
+    """Delete queues that belong to no topic."""
     return Question(request(RequestCode.CLEAN_UNUSED_TOPIC), nothing)
 
 

@@ -1,6 +1,6 @@
-"""How far a topic has come on one broker, and which topic it is: what is asked, and how the answer reads.
+"""The request for the offsets of a topic's queues on one broker.
 
-RocketMQ's brokers answer where the queues end; GantryMQ's also say whose they are, for who keeps offsets elsewhere.
+GantryMQ's brokers also return which topic it is (cluster and generation), for clients that store offsets elsewhere.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from gantry.wire.command import request
 
 @dataclass(frozen=True, slots=True)
 class TopicStats:
-    """A topic on one broker group: where its queues begin and end, and which one it is."""
+    """A topic on one broker group: (first, next) offset of each queue, and which topic it is."""
 
     ends: dict[MessageQueue, tuple[int, int]]
-    cluster_uid: str  # empty: it does not say
-    generation: int | None  # which life of its name it is in; None: it does not say
+    cluster_uid: str  # empty: unknown
+    generation: int | None  # counts how often a topic of this name was created; None: unknown
 
 
 def topic_stats(topic: str) -> Question[TopicStats]:
-    """The ends of a topic's queues on one broker."""
+    """Ask one broker for the offsets of a topic's queues."""
 
     def read(reply: Command) -> TopicStats:
         ends = value(require(reply), _ends)

@@ -1,7 +1,8 @@
-"""What an administrator asks about transactions: GantryMQ's own requests, which RocketMQ's brokers do not know.
+"""Requests about transactions; only GantryMQ's brokers support them.
+
 
 A transaction is named by its message id, by the offset id of its half, or by its root (the queue offset of its
-first half); the first is the same on every broker group, the last means something on one group only.
+first half).  The message id is the same on every broker group; a root is valid on one group only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ COMMIT, ROLLBACK, REARM = "commit", "rollback", "rearm"
 
 @dataclass(frozen=True, slots=True)
 class TransactionInfo:
-    """One transaction as its broker knows it; `properties` and `body` only where one was asked for alone."""
+    """One transaction according to its broker; `properties` and `body` only when it was requested alone."""
 
     broker: str
     id: str
@@ -38,21 +39,21 @@ class TransactionInfo:
     half_offset: int
     state: str  # open, committed, rolled-back, given-up or unknown
     properties: Mapping[str, str] = field(default_factory=dict)
-    body: bytes = b""  # its beginning, as it was sent
-    is_movable: bool = True  # false: its properties leave no room for a copy; it can only be committed or rolled back
+    body: bytes = b""  # the beginning of the body, as it was sent
+    is_movable: bool = True  # False: its properties leave no room for a copy; it can only be committed or rolled back
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A part of a broker's list."""
+    """One page of a broker's list."""
 
     transactions: tuple[TransactionInfo, ...]
-    following: int  # where the next page begins, -1 at the end
-    violations: tuple[str, ...]  # groups that are used for more than one kind of thing
+    following: int  # start of the next page, -1 at the end
+    violations: tuple[str, ...]  # producer groups that other kinds of producers use too, as sentences
 
 
 def listed(broker: str, state: str, begin: int, group: str, topic: str) -> Question[Page]:
-    """Transactions that are open, or were given up, from one on, oldest first."""
+    """Ask for open or given-up transactions from a position on, oldest first."""
 
     def make(source: object) -> Page:
         body = documents.document(source, "a list of transactions")
@@ -67,7 +68,7 @@ def listed(broker: str, state: str, begin: int, group: str, topic: str) -> Quest
 
 
 def shown(broker: str, wanted: str) -> Question[TransactionInfo | None]:
-    """One, with everything; None when this broker does not know it."""
+    """Ask for one transaction with all details; None when this broker does not know it."""
 
     def read(reply: Command) -> TransactionInfo | None:
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
@@ -78,7 +79,7 @@ def shown(broker: str, wanted: str) -> Question[TransactionInfo | None]:
 
 
 def settled(wanted: str, action: str, operator: str) -> Question[None]:
-    """Commit, roll back or arm again by hand."""
+    """Commit, roll back or rearm a transaction by hand."""
     ext = to_ext(id=wanted, action=action, operator=operator)
     return Question(request(RequestCode.SETTLE_TRANSACTION, ext), nothing)
 

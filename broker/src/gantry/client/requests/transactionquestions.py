@@ -1,9 +1,10 @@
-"""What a transactional producer asks (SEND_MESSAGE_V2, END_TRANSACTION) and is asked (CHECK_TRANSACTION_STATE).
+"""Requests of a transactional producer (SEND_MESSAGE_V2, END_TRANSACTION) and to it (CHECK_TRANSACTION_STATE).
+
 
 A half message is a send with `TRAN_MSG` and `PGROUP` among its properties and the prepared bits in its sysFlag.  Its
-answer says where the half stands: the log offset is inside the broker's message id, the queue offset is that of the
-half queue.  Both go back with the end.  A check brings the whole message, under its real topic, with the offsets
-of the half's newest copy.
+answer names the half's offsets: the log offset is part of the broker's message id, the queue offset is that of the half
+queue.  Both are sent with the end.  A check carries the whole message, with its real topic, and the offsets of the
+half's newest copy.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ PRODUCER_GROUP = "PGROUP"
 TRANSACTION = "TRAN_MSG"
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-_BROKER_BYTES = 1024  # what a broker adds to a half's properties, when it hides it and when it puts it back
-# Stored, but the broker cannot promise to keep it: it says where all the same.
+_BROKER_BYTES = 1024  # room for what a broker adds to a half's properties when it stores it and when it copies it
+# Stored, but the broker cannot guarantee that it keeps the message; it returns the offsets even so.
 _NOT_KEPT = (
     ResponseCode.FLUSH_DISK_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT,
@@ -38,7 +39,7 @@ _NOT_KEPT = (
 
 
 class Outcome(Enum):
-    """How a local transaction ended, by the number that travels."""
+    """How a local transaction ended; the value is the number on the wire."""
 
     COMMIT = SYS_COMMIT
     ROLLBACK = SYS_ROLLBACK
@@ -47,7 +48,7 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Where a half message stands; everything that its end has to name."""
+    """The offsets of a half message, and what its end has to name."""
 
     topic: str
     message_id: str
@@ -58,7 +59,7 @@ class Half:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The answer to a half; `code` is not SUCCESS when it is stored but not safe."""
+    """The answer to a half; `code` is not SUCCESS when the half is stored but not safe."""
 
     half: Half
     queue: MessageQueue
@@ -68,14 +69,14 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A broker's question what became of a half."""
+    """A broker's request for the outcome of a half."""
 
     half: Half
     message: StoredMessage
 
 
 def as_half(outgoing: Outgoing, group: str, immunity_s: int | None = None) -> Outgoing:
-    """A message made ready as a half; ValueError when that is too much."""
+    """Return the message as a half; ValueError when its properties are too long, or for an invalid immunity time."""
     pairs = {TRANSACTION: "true", PRODUCER_GROUP: group}
     if immunity_s is not None:
         if immunity_s < 1:
@@ -89,15 +90,16 @@ def as_half(outgoing: Outgoing, group: str, immunity_s: int | None = None) -> Ou
 
 
 def prepare(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[Prepared]:
-    """Store a half."""
+    """Store a half; reading raises OutcomeUnknownError when it may be stored and its offset is unknown."""
 
     def read(reply: Command) -> Prepared:
         if reply.code not in _NOT_KEPT and is_in_doubt(reply):
-            # Another master may have it or not.  It is not sent again, or both halves could be committed.
+            # It is unknown whether the next master has it.  It is not sent again, because both halves could be
+            # committed.
             raise OutcomeUnknownError(f"{queue.broker_name}: {reply.code} {reply.remark}")
         require(reply, *_NOT_KEPT)
         if reply.code != ResponseCode.SUCCESS and "msgId" not in reply.ext:
-            raise OutcomeUnknownError(f"{queue.broker_name}: {ResponseCode(reply.code).name}, and not said where it is")
+            raise OutcomeUnknownError(f"{queue.broker_name}: {ResponseCode(reply.code).name}, without its offset")
         queue_id = number(reply, "queueId")
         half = Half(
             outgoing.topic,
@@ -113,7 +115,7 @@ def prepare(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[Pre
 
 
 def end(group: str, half: Half, outcome: Outcome, from_check: bool) -> Question[None]:
-    """Say how it ended; a broker does not answer UNKNOWN."""
+    """Send the outcome; a broker does not answer UNKNOWN."""
     ext = {
         "topic": half.topic,
         "producerGroup": group,
@@ -129,7 +131,7 @@ def end(group: str, half: Half, outcome: Outcome, from_check: bool) -> Question[
 
 
 def read_check(command: Command) -> tuple[str, Check]:
-    """The producer group that is asked, and what; RemoteProtocolError when the check cannot be read."""
+    """Return the producer group of a check, and the check; RemoteProtocolError when it is invalid."""
     found = record.messages(command.body, command.ext.get("bname", ""))
     if len(found) != 1:
         raise RemoteProtocolError(f"a check with {len(found)} messages, expected one")
