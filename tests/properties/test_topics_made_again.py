@@ -39,7 +39,7 @@ class Life(PullPlay):
         self.offsets.catch_up(self.store.generations.all(), lambda _: True)
         self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "h:1")
         counts = self.pulls.counts  # a reader at work is known again with its next pull
-        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, PullLimits())
+        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, PullLimits(), None, lambda: True)
         self.pulls.counts.by_group.update(counts.by_group)
 
     def produce(self, count: int) -> None:

@@ -205,7 +205,7 @@ async def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
             sealed = await pair.seal(0, 7)
             await sent
         end = parts.store.written.offset
-        parts.group._source.on_acked(1, Ack(end, end, parts.group.asked))  # its word was on the way
+        parts.group.acked(1, Ack(end, end, parts.group.asked))  # its word was on the way
         assert parts.group.tracker.confirmed == end, "or this test proves nothing"
         assert parts.store.confirmed.offset == sealed.confirmed < end
 

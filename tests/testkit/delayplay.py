@@ -16,7 +16,7 @@ import random
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gantry.append.acks import AckLimits, Acks
+from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.append.batch import GATE_DISK_FULL, Appender, MessageStamp
 from gantry.leaves import frames, properties, records
@@ -92,7 +92,7 @@ class DelayPlay:
         marks = MessageStamp("c", "r", HOST)
         admission = Admission(self.topics, groups, self.gate, MessageLimits(100_000, marks.properties_bytes_max), "b")
         self.topics.on_change(admission.topic_changed)
-        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 24))
+        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 24), flush_is_late, None)
         appender = Appender(self.store, self.acks, self.gate, marks, lambda: f"made{next(self._opaques)}")
         path = filenames.config("/store", "delayOffset.json")
         self.state = JsonState(path, self.disk, self.background.housekeeper, lambda path, error: None)

@@ -60,7 +60,16 @@ class PullPlay:
         self.clients.on_beat(self.filters.heard)
         self.clients.on_change(self.filters.group_changed)
         self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "127.0.0.1:10911")
-        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, settings or PullLimits())
+        self.may_serve = True
+        self.pulls = PullHandlers(
+            self.store,
+            self.checks,
+            self.offsets,
+            self.clock,
+            settings or PullLimits(),
+            None,
+            lambda: self.may_serve,
+        )
         self.store.on_dispatched(self.pulls.held.on_dispatched)
         self.connection: Any = FakeConnection()
         self.topics.put(TopicConfig("T", read_queues=4, write_queues=4))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gantry.append.acks import AckLimits, Acks
+from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.append.batch import Appender, MessageStamp
 from gantry.errors import DiskFullError
@@ -45,7 +45,7 @@ class SendPlay:
         self.limits = limits or MessageLimits(1000, self.marks.properties_bytes_max)
         self.admission = Admission(self.topics, self.groups, self.gate, self.limits, "b")
         self.topics.on_change(self.admission.topic_changed)
-        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 10_000))
+        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 10_000), flush_is_late, None)
         self._keys = 0
         self.appender = Appender(self.store, self.acks, self.gate, self.marks, self._unique_key)
         self.plain_groups: list[str] = []  # who sent what is no half

@@ -14,6 +14,8 @@ from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import Connector
+from gantry.replication.link_ends import LinkRules, LinkWaits
+from gantry.replication.pace import BEAT_S, LINK_S
 from gantry.replication.slave_links import SlaveLinks
 from gantry.wire.ha import Ack
 
@@ -124,6 +126,9 @@ class Slave:
     def marks(self, confirmed: int, log_start: int, written: int) -> None:
         self.confirmed, self.log_start = confirmed, log_start
 
+    def ended(self) -> None:
+        pass
+
 
 class Ahead(SystemClock):
     """A clock that can be moved, and stopped."""
@@ -143,8 +148,8 @@ class Play:
         self.said: list[str] = []
         self.clock = Ahead()
         self.wanted_s = 0.0
-        pacing = CatchUpPacing(lambda: self.wanted_s)
-        self.slave_links = SlaveLinks(SECRET, 1, self.master, self.clock, lambda: b"m" * 32, pacing)
+        pacing, rules = CatchUpPacing(lambda: self.wanted_s), LinkRules(BEAT_S, LINK_S, lambda: True)
+        self.slave_links = SlaveLinks(SECRET, 1, self.master, self.clock, lambda: b"m" * 32, pacing, rules)
         self.slave = Slave("")
         self.secret = SECRET
 
@@ -152,7 +157,12 @@ class Play:
         await self.slave_links.start("127.0.0.1", 0)
         self.slave.address = f"127.0.0.1:{self.slave_links.port}"
         self.connector = Connector(
-            self.secret, self.slave, SystemClock(), lambda: b"s" * 32, lambda cause, text: self.said.append(text)
+            self.secret,
+            self.slave,
+            SystemClock(),
+            lambda: b"s" * 32,
+            lambda cause, text: self.said.append(text),
+            LinkWaits(),
         )
         self.task = asyncio.ensure_future(self.connector.run())
 

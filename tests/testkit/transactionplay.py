@@ -16,7 +16,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from gantry.append.acks import AckLimits, Acks
+from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.append.batch import Appender, MessageStamp
 from gantry.leaves import frames, properties, records
@@ -118,7 +118,7 @@ class TransactionPlay:
         marks = MessageStamp("c", "r", HOST)
         limits = MessageLimits(100_000, marks.properties_bytes_max)
         admission = Admission(self.topics, self.groups, self.gate, limits, self.group)
-        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20))
+        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20), flush_is_late, None)
         appender = Appender(self.store, self.acks, self.gate, marks, lambda: "made")
         self.settling = Settling(
             self.store, Book(), self.acks, self.gate, self.topics, self.clock, self._soon.append

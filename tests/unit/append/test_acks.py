@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gantry.append.acks import AckLimits, Acks
+from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
 from gantry.store.watermarks import Watermark
@@ -20,7 +20,7 @@ class Play:
         self.clock = SimClock()
         self.written = Watermark(0)
         self.confirmed = Watermark(0, self.written)
-        self.acks = Acks(self.confirmed, self.clock, AckLimits(5.0, bytes_max))
+        self.acks = Acks(self.confirmed, self.clock, AckLimits(5.0, bytes_max), flush_is_late, None)
         self.connection = FakeConnection()
 
     def park(self, end: int, *opaques: int, connection: FakeConnection | None = None) -> None:

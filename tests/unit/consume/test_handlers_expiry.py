@@ -43,7 +43,7 @@ def test_when_time_is_over_no_matter_who_was_sent_elsewhere_meanwhile_is_told() 
 def test_when_time_is_over_a_master_without_serving_lease_says_nothing_about_the_queue() -> None:
     play = PullPlay()
     play.pull(0, suspend_ms=5_000, **WAITING)
-    play.pulls.is_permitted = lambda: False
+    play.may_serve = False
     play.pass_time(5_300)
     assert codes_of(play.replies()) == [ResponseCode.SYSTEM_BUSY]
 

@@ -24,7 +24,7 @@ def joined(min_in_sync: int = 2, slaves: int = 1) -> InSyncTracker:
     one = tracker(min_in_sync)
     one.share(100, 0.0)
     for broker_id in range(1, slaves + 1):
-        assert not one.meet(hello(broker_id, f"store-{broker_id}", 100), "here", 0.0)
+        assert not one.meet(hello(broker_id, f"store-{broker_id}", 100), "here", 0.0, 0)
         one.acknowledge(broker_id, Ack(100, 100, 0), 100, 0.0)
         one.acknowledge(broker_id, Ack(100, 100, 0), 100, 3.0)
     assert one.in_sync == list(range(slaves + 1))
@@ -44,7 +44,7 @@ def test_the_slave_that_is_missing_joins_at_once_and_the_tail_is_confirmed() -> 
 def test_a_slave_that_has_not_all_that_was_there_at_the_start_does_not_join() -> None:
     one = tracker()
     one.share(100, 0.0)
-    one.meet(hello(1, "store", 80), "here", 0.0)
+    one.meet(hello(1, "store", 80), "here", 0.0, 0)
     one.acknowledge(1, Ack(80, 80, 0), 100, 0.0)
     assert one.in_sync == [0] and one.confirmed == 60
 
@@ -79,7 +79,7 @@ def test_a_set_that_waits_for_one_that_is_gone_takes_another_one_in_at_once() ->
     one = joined()
     one.acknowledge(1, Ack(100, 100, 0), 100, 10.0)
     one.lose(1, False, 10.0)
-    assert not one.meet(hello(2, "store-2", 100), "here", 11.0)
+    assert not one.meet(hello(2, "store-2", 100), "here", 11.0, 0)
     one.acknowledge(2, Ack(100, 100, 0), 100, 12.9)
     assert one.in_sync == [0, 1], "the other one may come back, and this one has just come"
     one.acknowledge(2, Ack(100, 100, 0), 100, 13.0)
@@ -106,7 +106,7 @@ def test_a_slave_that_is_too_far_behind_for_too_long_leaves() -> None:
 def test_under_load_our_share_waits_for_the_one_who_joins() -> None:
     one = tracker(min_in_sync=1)
     assert one.share(100, 0.0) == 100
-    one.meet(hello(1, "store", 0), "here", 0.0)
+    one.meet(hello(1, "store", 0), "here", 0.0, 0)
     written, slave, now_s = 100, 0, 0.0
     for _ in range(5000):
         # Always a round trip behind: an acknowledgement comes when more has been written already.
@@ -125,7 +125,7 @@ def test_under_load_our_share_waits_for_the_one_who_joins() -> None:
 def test_a_pause_that_helps_nobody_ends() -> None:
     one = tracker(min_in_sync=1)
     one.share(100, 0.0)
-    one.meet(hello(1, "store", 0), "here", 0.0)
+    one.meet(hello(1, "store", 0), "here", 0.0, 0)
     one.acknowledge(1, Ack(50, 50, 0), 100, 0.0)
     one.acknowledge(1, Ack(50, 50, 0), 100, 3.5)
     assert one.share(200, 3.6) == 100
@@ -135,7 +135,7 @@ def test_a_pause_that_helps_nobody_ends() -> None:
 def test_a_slave_far_behind_costs_no_pause() -> None:
     one = tracker(min_in_sync=1)
     one.share(NEAR_BYTES + 200, 0.0)
-    one.meet(hello(1, "store", 0), "here", 0.0)
+    one.meet(hello(1, "store", 0), "here", 0.0, 0)
     for second in range(5):
         one.acknowledge(1, Ack(10, 10, 0), NEAR_BYTES + 200, float(second))
     assert one.share(NEAR_BYTES + 300, 5.0) == NEAR_BYTES + 300
@@ -147,7 +147,7 @@ def test_what_a_slave_said_before_it_lost_it_counts_no_more() -> None:
     one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)
     assert one.confirmed == 250
     one.lose(1, False, 5.0)
-    assert not one.meet(hello(1, "store-1", 200), "here", 6.0)
+    assert not one.meet(hello(1, "store-1", 200), "here", 6.0, 0)
     # Our own disk has it now; the slave had, and has it no more.
     assert one.share(300, 6.0) == 250
     one.acknowledge(1, Ack(240, 240, 0), 300, 6.1)
@@ -163,9 +163,9 @@ def test_who_joins_meanwhile_does_not_make_a_lost_word_count() -> None:
     one.share(250, 4.0)
     one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)
     one.lose(1, False, 5.0)
-    one.meet(hello(1, "store-1", 200), "here", 6.0)
+    one.meet(hello(1, "store-1", 200), "here", 6.0, 0)
     one.share(300, 6.0)
-    one.meet(hello(2, "store-2", 300), "there", 6.0)
+    one.meet(hello(2, "store-2", 300), "there", 6.0, 0)
     for second in range(7, 12):
         one.acknowledge(1, Ack(200, 200, 0), 300, float(second))
         assert one.acknowledge(2, Ack(300, 300, 0), 300, float(second)) == 250
@@ -176,7 +176,7 @@ def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed
     one = joined(min_in_sync=1)
     one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)
     one.lose(1, False, 5.0)
-    one.meet(hello(1, "store-1", 200), "here", 6.0)
+    one.meet(hello(1, "store-1", 200), "here", 6.0, 0)
     assert one.share(300, 6.0) == 100
     one.lose(1, False, 7.0)
     assert one.tick(300, 10.1) == 300 and one.in_sync == [0]
@@ -186,7 +186,7 @@ def test_waited_for_are_members_of_the_set_no_matter_who_came_in_their_place_and
     one = joined(min_in_sync=1)
     assert one.is_waited_for(1) and not one.is_waited_for(2)
     one.lose(1, False, 4.0)
-    one.meet(hello(1, "store-1", 0), "here", 4.1)
+    one.meet(hello(1, "store-1", 0), "here", 4.1, 0)
     assert one.is_waited_for(1), "the set has its former incarnation"
     one.lose(1, True, 5.0)
     assert one.in_sync == [0] and not one.is_waited_for(1)
@@ -195,10 +195,10 @@ def test_waited_for_are_members_of_the_set_no_matter_who_came_in_their_place_and
 
 def test_a_place_belongs_to_one_slave_at_a_time() -> None:
     one = joined()
-    assert "taken" in one.meet(hello(1, "another store", 0), "there", 5.0)
-    assert not one.meet(hello(1, "store-1", 100), "there", 5.0), "it may come again before we know that it went"
+    assert "taken" in one.meet(hello(1, "another store", 0), "there", 5.0, 0)
+    assert not one.meet(hello(1, "store-1", 100), "there", 5.0, 0), "it may come again before we know that it went"
     one.lose(1, False, 6.0)
-    assert not one.meet(hello(1, "another store", 100), "there", 7.0)
+    assert not one.meet(hello(1, "another store", 100), "there", 7.0, 0)
 
 
 def test_administrators_wait_for_the_slowest_member_of_the_set() -> None:
@@ -228,9 +228,8 @@ def test_readers_are_sent_to_a_connected_member_only() -> None:
 
 def test_a_slave_joins_with_all_changes_of_metadata_from_before_it_came() -> None:
     one = tracker(min_in_sync=1)
-    one.newest = lambda: 7
     one.share(100, 0.0)
-    one.meet(hello(1, "store", 100), "here", 0.0)
+    one.meet(hello(1, "store", 100), "here", 0.0, 7)
     one.acknowledge(1, Ack(100, 100, 6), 100, 0.0)
     one.acknowledge(1, Ack(100, 100, 6), 100, 3.0)
     assert one.in_sync == [0]
@@ -242,8 +241,7 @@ def test_a_slave_that_comes_back_joins_with_the_changes_of_metadata_that_it_miss
     one = joined(min_in_sync=1)
     one.lose(1, True, 4.0)
     assert one.in_sync == [0]
-    one.newest = lambda: 7
-    one.meet(hello(1, "store-1", 100), "here", 5.0)
+    one.meet(hello(1, "store-1", 100), "here", 5.0, 7)
     one.acknowledge(1, Ack(100, 100, 6), 100, 5.0)
     one.acknowledge(1, Ack(100, 100, 6), 100, 9.0)
     assert one.in_sync == [0], "all of the log that it had before it went, and not the metadata"
@@ -255,8 +253,7 @@ def test_a_link_that_has_just_begun_confirms_nothing_before_it_has_the_metadata_
     one = joined()
     one.share(200, 10.0)
     one.lose(1, False, 10.0)
-    one.newest = lambda: 7
-    one.meet(hello(1, "store-1", 200), "here", 10.5)
+    one.meet(hello(1, "store-1", 200), "here", 10.5, 7)
     assert one.acknowledge(1, Ack(200, 200, 0), 200, 10.5) == 100
     assert one.acknowledge(1, Ack(200, 200, 6), 200, 10.6) == 100
     assert one.acknowledge(1, Ack(200, 200, 7), 200, 10.7) == 200
@@ -266,20 +263,20 @@ def test_metadata_is_kept_when_every_slave_has_it_that_may_join() -> None:
     one = tracker(min_in_sync=1)
     one.share(100, 0.0)
     assert one.keeps(7) == 7
-    one.meet(hello(1, "store", 100), "here", 0.0)
+    one.meet(hello(1, "store", 100), "here", 0.0, 0)
     one.acknowledge(1, Ack(100, 100, 6), 100, 0.0)
     assert one.in_sync == [0] and one.keeps(7) == 6
     one.lose(1, False, 1.0)
     assert one.keeps(7) == 7
 
 
-def fails_after_each_welcome(one: InSyncTracker, until_s: float, metadata: int = 0) -> None:
+def fails_after_each_welcome(one: InSyncTracker, until_s: float, metadata: int = 0, floor: int = 0) -> None:
     """The link of slave 1 ends at the first byte that it should take, and begins again, while messages are written."""
     now_s, written = 10.0, 200
     while now_s < until_s:
         one.share(written, now_s)
         one.tick(written, now_s)
-        one.meet(hello(1, "store-1", 100), "here", now_s)
+        one.meet(hello(1, "store-1", 100), "here", now_s, floor)
         one.acknowledge(1, Ack(100, 100, metadata), written, now_s + 0.01)
         one.tick(written, now_s + 0.02)
         one.lose(1, False, now_s + 0.03)
@@ -289,10 +286,9 @@ def fails_after_each_welcome(one: InSyncTracker, until_s: float, metadata: int =
 @pytest.mark.parametrize("newest", [0, 7], ids=["a chunk", "a change of metadata"])
 def test_a_slave_whose_link_fails_after_each_welcome_leaves_as_if_it_were_gone(newest: int) -> None:
     one = joined(min_in_sync=1)
-    one.newest = lambda: newest
-    fails_after_each_welcome(one, 12.9)
+    fails_after_each_welcome(one, 12.9, floor=newest)
     assert one.in_sync == [0, 1] and one.confirmed == 100
-    fails_after_each_welcome(one, 13.3)
+    fails_after_each_welcome(one, 13.3, floor=newest)
     assert one.in_sync == [0] and one.confirmed > 100
 
 
@@ -302,7 +298,7 @@ def test_where_such_a_slave_is_needed_writes_are_refused_instead() -> None:
     assert not one.is_short(12.95)
     fails_after_each_welcome(one, 13.3)
     assert one.in_sync == [0, 1] and one.is_short(13.35)
-    one.meet(hello(1, "store-1", 100), "here", 20.0)
+    one.meet(hello(1, "store-1", 100), "here", 20.0, 0)
     assert one.is_short(20.0), "a new link proves nothing"
     assert one.acknowledge(1, Ack(300, 300, 0), 300, 20.1) > 100 and not one.is_short(20.1)
 
@@ -314,7 +310,7 @@ def test_a_link_that_brings_what_was_asked_for_ends_the_silence_of_those_before_
         one.share(written, float(second))
         one.tick(written, float(second))
         one.lose(1, False, second + 0.1)
-        one.meet(hello(1, "store-1", written - 10), "here", second + 0.2)
+        one.meet(hello(1, "store-1", written - 10), "here", second + 0.2, 0)
         one.acknowledge(1, Ack(written, written, 0), written, second + 0.3)
         one.tick(written, second + 0.4)
     assert one.in_sync == [0, 1]
@@ -327,7 +323,7 @@ def test_lag_goes_on_over_a_new_link() -> None:
     for tenth in range(100, 260):
         now_s = tenth / 10
         if tenth == 200:
-            one.meet(hello(1, "store-1", held), "here", now_s)
+            one.meet(hello(1, "store-1", held), "here", now_s, 0)
         held += 1000
         one.acknowledge(1, Ack(held, held, 0), far, now_s)
         one.tick(far, now_s)
@@ -337,7 +333,7 @@ def test_lag_goes_on_over_a_new_link() -> None:
 def test_a_slave_without_room_is_not_taken_into_a_set_that_is_large_enough_without_it() -> None:
     one = joined(min_in_sync=2)
     for now_s, is_full in ((10.0, True), (20.0, False)):
-        one.meet(replace(hello(2, "store-2", 100), is_full=is_full), "here", now_s)
+        one.meet(replace(hello(2, "store-2", 100), is_full=is_full), "here", now_s, 0)
         one.acknowledge(2, Ack(100, 100, 0), 100, now_s)
         one.acknowledge(2, Ack(100, 100, 0), 100, now_s + 3.0)
         assert one.in_sync == ([0, 1] if is_full else [0, 1, 2])
@@ -346,6 +342,6 @@ def test_a_slave_without_room_is_not_taken_into_a_set_that_is_large_enough_witho
 def test_where_the_set_is_too_small_a_slave_without_room_is_better_than_none() -> None:
     one = tracker()
     one.share(100, 0.0)
-    one.meet(replace(hello(1, "store", 100), is_full=True), "here", 0.0)
+    one.meet(replace(hello(1, "store", 100), is_full=True), "here", 0.0, 0)
     one.acknowledge(1, Ack(100, 100, 0), 100, 0.0)
     assert one.in_sync == [0, 1]

@@ -29,12 +29,13 @@ class Play:
         self.clock = SimClock()
         self.inner = FileRegister("/register/b0", SimDisk())
         self.register = LossyRegister(self.inner)
-        self.tracker = InSyncTracker(END, END, Term(4, ME.member, ACTIVE.in_sync), Rules(min_in_sync=1))
+        self.tracker = InSyncTracker(END, END, Term(4, ME.member, ACTIVE.in_sync), Rules(min_in_sync=1), lambda _: None)
         self.serving_lease = ServingLease(3.0)
-        self.lease_renewal = LeaseRenewal(self.register, ME, self.tracker, self.serving_lease, self.clock)
         self.settled: list[SyncSet] = []
-        self.lease_renewal.settled = self._settled
-        self.tracker.on_change = lambda change: None
+        self.lease_renewal = self.renewal(self.register)
+
+    def renewal(self, register: LossyRegister) -> LeaseRenewal:
+        return LeaseRenewal(register, ME, self.tracker, self.serving_lease, self.clock, None, self._settled)
 
     def _settled(self, members: SyncSet) -> None:
         self.settled.append(members)
@@ -51,7 +52,7 @@ class Play:
         await self.inner.write(record, seen.version)
 
     def slave_leaves(self, ordinal: int) -> None:
-        self.tracker.meet(hello(ordinal), "there", self.clock.monotonic())
+        self.tracker.meet(hello(ordinal), "there", self.clock.monotonic(), 0)
         self.tracker.lose(ordinal, True, self.clock.monotonic())
 
 
@@ -143,7 +144,7 @@ async def test_a_change_that_the_register_does_not_allow_is_given_up_and_not_ask
     one.slave_leaves(2)
     await one.lease_renewal.renew()
     stranger = replace(hello(2), incarnation=4096)  # a disk that was never admitted
-    one.tracker.meet(stranger, "there", 0.0)
+    one.tracker.meet(stranger, "there", 0.0, 0)
     one.tracker.acknowledge(2, Ack(END, END, 0), END, 0.0)
     one.clock.advance(3_100)
     one.tracker.acknowledge(2, Ack(END, END, 0), END, 3.1)
@@ -166,7 +167,7 @@ async def test_without_a_register_the_serving_lease_ends_by_itself() -> None:
         async def write(self, record: Record, version: str) -> None:  # type: ignore[override]
             raise RegisterUnavailableError("down")
 
-    one.lease_renewal = LeaseRenewal(Down(one.inner), ME, one.tracker, one.serving_lease, one.clock)
+    one.lease_renewal = one.renewal(Down(one.inner))
     one.clock.advance(9_000)
     await one.lease_renewal.renew()
     assert "down" in one.lease_renewal.why and not one.lease_renewal.is_lost

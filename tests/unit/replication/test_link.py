@@ -13,6 +13,7 @@ from gantry.replication.handshake import Hello, Standing, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import SlaveLink
 from gantry.replication.master import Feeding
+from gantry.replication.pace import LINK_S
 from gantry.replication.slave import Following
 from gantry.wire import ha
 from gantry.wire.ha import Ack, FrameType
@@ -47,7 +48,7 @@ class CutWay(asyncio.Transport):
 async def test_a_link_that_ends_does_not_wait_until_a_cut_way_takes_what_was_said_last() -> None:
     way = CutWay()
     machine = Following(Keys(b"a secret of many bytes"), bytes(32), SLAVE, 0)
-    link = SlaveLink(machine, None, SimClock())  # type: ignore[arg-type]  # nothing comes
+    link = SlaveLink(machine, None, SimClock(), LINK_S)  # type: ignore[arg-type]  # nothing comes
     link.connection_made(way)
     link.end("another master is named")
     assert link.ended.done() and link.reason == "another master is named"
@@ -90,7 +91,7 @@ async def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
     mine = Standing("cluster", "broker-a", "store-m", 1, table, 0, 300, 1 << 20)
     sink, way = Flushing(), CutWay()
     feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said), 1 << 20)
-    link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock())  # type: ignore[arg-type]
+    link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock(), LINK_S)  # type: ignore[arg-type]
     link.connection_made(way)
     brought(link, feeding.preamble(way.written))
     brought(link, feeding.frame(FrameType.HELLO, body(way.written[ha.PREAMBLE_BYTES :])))

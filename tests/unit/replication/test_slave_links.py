@@ -1,13 +1,14 @@
 """Both shells over real sockets: a master's log goes to a slave, and strangers are turned away."""
-
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 import pytest
 
 from gantry.replication.haproof import Keys
+from gantry.replication.link_ends import LinkWaits
 from gantry.replication.slave_links import LINKS_MAX
 from gantry.wire import ha
 from testkit.slavelinkplay import playing
@@ -55,7 +56,7 @@ async def test_a_confirmed_mark_travels_without_a_chunk() -> None:
 
 async def test_a_busy_link_has_its_beats_as_well_since_only_their_answer_is_a_slaves_word() -> None:
     async with playing() as play:
-        play.slave_links.beat_s = 0.4
+        play.slave_links.rules = replace(play.slave_links.rules, beat_s=0.4)
         play.slave_links.tick()
         for number in range(1, 4):
             before = play.master.acks[1].echo if 1 in play.master.acks else 0
@@ -143,7 +144,7 @@ async def test_a_slave_whose_disk_fails_ends_its_link_and_comes_again() -> None:
 async def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_works_ends_that() -> None:
     async with playing() as play:
         connector = play.connector
-        connector.first_s, connector.again_s = 0.001, 0.002
+        connector.waits = LinkWaits(0.001, 0.002)
         await until(lambda: connector.is_following)
         play.slave.fails = True
         play.master.log += b"record"
@@ -163,7 +164,7 @@ async def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_
 async def test_a_master_that_cannot_be_reached_after_a_short_link_is_looked_for_as_often_as_any_other() -> None:
     async with playing() as play:
         connector = play.connector
-        connector.first_s, connector.again_s = 0.001, 0.002
+        connector.waits = LinkWaits(0.001, 0.002)
         await until(lambda: connector.is_following)
         await play.slave_links.close()
         await until(lambda: sum("cannot be reached" in line for line in play.said) >= 8)

@@ -35,6 +35,11 @@ _PAUSE = "acks"
 LATENCY_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
+def flush_is_late(end: int) -> int:
+    """The code of a late message where there are no slaves: only the disk can be late."""
+    return ResponseCode.FLUSH_DISK_TIMEOUT
+
+
 @dataclass(frozen=True, slots=True)
 class AckLimits:
     """How long a reply may wait, in seconds, and how many bytes of replies may wait in all."""
@@ -59,16 +64,25 @@ class _Parked:
 class Acks:
     """Parks replies and releases them when a mark of the store passes; made for one opened store."""
 
-    def __init__(self, mark: Watermark, clock: Clock, limits: AckLimits) -> None:
+    def __init__(
+        self,
+        mark: Watermark,
+        clock: Clock,
+        limits: AckLimits,
+        why_late: Callable[[int], int],
+        may_serve: Callable[[], bool] | None,
+    ) -> None:
+        """why_late: the code for a message that ends at this log offset and was not confirmed in time; may_serve: the
+        serving lease of a master that answers before its slaves have the message, else None.
+        """
         self.parked_bytes = 0
         self.acked = 0  # messages answered with SUCCESS
         self.late = 0  # messages answered with "outcome unknown"
         self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)  # messages by how long their reply was parked
         self.latency_sum_s = 0.0
         self.mark = mark
-        self.why_late: Callable[[int], int] = lambda end: ResponseCode.FLUSH_DISK_TIMEOUT
-        # A master that answers before its slaves have the messages needs a serving lease.
-        self.is_permitted: Callable[[], bool] | None = None
+        self._why_late = why_late
+        self._may_serve = may_serve
         self._clock = clock
         self._limits = limits
         self._queue: deque[_Parked] = deque()
@@ -82,8 +96,8 @@ class Acks:
         return self._count
 
     def waits(self, end: int) -> bool:
-        """Return whether replies to messages that end at this log offset have to wait."""
-        return end > self.mark.offset or (self.is_permitted is not None and not self.is_permitted())
+        """Whether replies to what ends there have to wait."""
+        return end > self.mark.offset or (self._may_serve is not None and not self._may_serve())
 
     def park(self, end: int, connection: Connection, replies: Replies, count: int) -> None:
         """Send the replies of `count` messages when the mark has passed `end`; maybe now."""
@@ -109,7 +123,7 @@ class Acks:
         queue = self._queue
         if not queue or queue[0].end > mark or self._is_sealed:
             return
-        if self.is_permitted is not None and not self.is_permitted():
+        if self._may_serve is not None and not self._may_serve():
             return
         now = self._clock.monotonic()
         outputs: dict[Connection, list[Replies]] = {}
@@ -139,7 +153,7 @@ class Acks:
         self._is_sealed = True
         self.mark = Watermark(-1)  # no log offset is below it
         # Never "slave not available": RocketMQ's Java client takes that for a success.
-        self.why_late = lambda end: ResponseCode.SYSTEM_BUSY
+        self._why_late = lambda end: ResponseCode.SYSTEM_BUSY
         self.close("another master may lead by now; the outcome is unknown, a retry may duplicate")
 
     def _take_first(self) -> _Parked:
@@ -151,7 +165,7 @@ class Acks:
     def _answer_unknown(self, remark: str) -> None:
         parked = self._take_first()
         self.late += parked.count
-        code = self.why_late(parked.end)
+        code = self._why_late(parked.end)
         _, replies = frames.decode(parked.replies, 0, len(parked.replies))
         for reply in replies:
             assert isinstance(reply, frames.Command)

@@ -25,20 +25,20 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from gantry.append.acks import Acks
+from gantry.append.acks import Acks, flush_is_late
 from gantry.append.admit import Admission, WriteGate
 from gantry.append.batch import Appender, MessageStamp
 from gantry.broker import tables
 from gantry.broker.complaints import Complaints
 from gantry.broker.durably import Durably
-from gantry.broker.group.roles import Ground, make_group
+from gantry.broker.group.roles import Ground, Shared, make_role
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.machine import Machine
 from gantry.broker.meters.census import Census
 from gantry.broker.meters.looplag import LoopLag
 from gantry.broker.meters.puttimes import distributed
 from gantry.broker.meters.rates import Rates
-from gantry.broker.parts import Parts
+from gantry.broker.parts import Parts, Serving
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
 from gantry.broker.registration import PermittedTopics, Registration
@@ -47,8 +47,8 @@ from gantry.broker.requests.activity import Activity
 from gantry.broker.requests.admin import AdminHandlers
 from gantry.broker.requests.disk_handlers import DiskHandlers
 from gantry.broker.requests.router import Handlers, Router, table
+from gantry.broker.role.mastership import Mastership
 from gantry.broker.role.membership import KeyFile, Membership, cluster_uid
-from gantry.broker.role.promise_writer import PromiseWriter
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.settings.ports import Addresses
@@ -65,6 +65,7 @@ from gantry.broker.shares import (
     store_root,
     transaction_rules,
 )
+from gantry.broker.stalled import StalledDisk, patience_s
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers
@@ -91,7 +92,6 @@ from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import Sending
-from gantry.replication.register import Seen
 from gantry.schedule.handlers import DelayHandlers
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.service import DelayService
@@ -119,14 +119,26 @@ class Opened:
     machine: Machine
     background: Background
     addresses: Addresses
-    member: Membership | None = None  # of a group
-    promise_writer: PromiseWriter | None = None  # its
-    seen: Seen | None = None  # the register as it was when it gave this member the group
+    ground: Ground | None = None  # of a member of a group
 
-    def ground(self, restart: Callable[[str], None]) -> Ground:
-        """What the member stands on."""
-        assert self.member is not None and self.promise_writer is not None
-        return Ground(self.machine, self.background, self.member, self.promise_writer, self.seen, restart)
+    @property
+    def member(self) -> Membership | None:
+        """The member of a group that this broker is."""
+        return None if self.ground is None else self.ground.member
+
+    @property
+    def mastership(self) -> Mastership | None:
+        """The epoch that this life leads, of a member of a group."""
+        return None if self.ground is None else self.ground.mastership
+
+    @property
+    def has_register(self) -> bool:
+        """Whether a register named this member the master."""
+        return self.mastership is not None and self.mastership.seen is not None
+
+    def may_serve(self) -> bool:
+        """Whether this broker may serve now; only a register can end that."""
+        return self.mastership is None or self.mastership.may_serve()
 
 
 def assemble(
@@ -137,7 +149,7 @@ def assemble(
     fail: the process has to end, and why; restart: the broker has to stop and start again.
     """
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
-    live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity()
+    live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity(opened.may_serve)
     complaints, durably = Complaints(log, clock), Durably(config.messages.ack_wait_s)
     state = tables.states(store_root(config), opened.machine.disk, opened.background.housekeeper, complaints, durably)
     topics, groups, offsets = tables.metadata(config, clock, state)
@@ -154,7 +166,7 @@ def assemble(
 
     marks = MessageStamp(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
-    acks = Acks(ack_mark(config, store), clock, ack_limits(config))
+    acks = _acks(config, opened)
     appender = Appender(store, acks, gate, marks, _unique_ids(opened).next)
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
     copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
@@ -170,7 +182,6 @@ def assemble(
     )
     sending = Sending(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
     checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
-    pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config))
 
     client = RemotingClient(chance=opened.machine.chance)
     permitted = PermittedTopics(topics, config.permission)
@@ -183,6 +194,24 @@ def assemble(
         config.registration.period_s,
         config.registration.timeout_s,
     )
+    shared = Shared(
+        store,
+        topics,
+        groups,
+        offsets,
+        locks,
+        filters,
+        delays,
+        batches.decisions,
+        gate,
+        acks,
+        activity,
+        registration,
+        durably,
+        restart,
+    )
+    role, sharing = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
+    pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config), sharing, opened.may_serve)
     rates, statistics = (
         Rates(lambda: _counters(appender, pulls, acks), clock),
         Statistics(
@@ -219,7 +248,7 @@ def assemble(
     )
     router = Router(
         sending,
-        pulls.pull_run if opened.seen is None else activity.guarded_pulls(pulls.pull_run),
+        activity.guarded_pulls(pulls.pull_run) if opened.has_register else pulls.pull_run,
         activity.guarded_ends(Ends(settling, store).end_run),
         activity.guarded(table(handlers)),
         complaints,
@@ -260,16 +289,33 @@ def assemble(
         census=Census(store, topics, groups, offsets, clients, clock),
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
         activity=activity,
+        serving=Serving(),
+        stalled=StalledDisk(store.stalling, gate, patience_s(config)),
+        group=role,
+        losses=None if opened.ground is None else opened.ground.losses,
     )
     _wire(parts, admission, notices, fail)
-    if opened.member is not None:
-        parts.group = make_group(config, parts, opened.ground(restart), durably)
     _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices, _key_file(config, opened.member))
 
 
 def _key_file(config: BrokerConfig, member: Membership | None) -> KeyFile | None:
     return None if member is None else KeyFile(config.replication.secret_file, member.keys)
+
+
+def _acks(config: BrokerConfig, opened: Opened) -> Acks:
+    """Parked replies: how long they may wait, what is said then, and whether the serving lease counts.
+
+    A master that answers before its slaves have the message must not do so when another one may lead.
+    """
+    mastership, needs_lease = opened.mastership, opened.has_register and config.role is Role.ASYNC_MASTER
+    return Acks(
+        ack_mark(config, opened.store),
+        opened.machine.clock,
+        ack_limits(config),
+        flush_is_late if mastership is None else mastership.why_late,
+        opened.may_serve if needs_lease else None,
+    )
 
 
 def _unique_ids(opened: Opened) -> UniqueIds:

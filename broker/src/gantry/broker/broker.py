@@ -112,7 +112,7 @@ class Broker:
         #    Sinks of other groups are asked about through them.
         self._asking_homes = essential(keep_asking(config, self.parts), "asking the homes of sinks", self._fail)
         # 8. Ready.
-        self.parts.started_ms = self._machine.clock.now_ms()
+        self.parts.serving.since_ms = self._machine.clock.now_ms()
         self._is_running, self._stage = True, "running"
         log.info("broker %s on %s", self._config.name, self.addresses.advertised)
 
@@ -166,7 +166,7 @@ class Broker:
         carrying, parts = self._machine.carrying, self.parts
         if carrying is None or parts is None or not self.starts_again or self.failure is not None:
             return False
-        if isinstance(parts.group, SlaveRole) and parts.group.is_reshaping:
+        if parts.group is not None and parts.group.is_reshaping:
             return False  # the next start changes files that have to be closed for it
         assert self._background is not None
         following = store.go_on()
@@ -258,7 +258,7 @@ class Broker:
         """Called by the thread that loads the side door: the table of metrics and its library take 60 ms."""
         from gantry.broker.metrics.exposition import Metrics
 
-        return Metrics(lambda: self.parts if self.parts is not None and self.parts.started_ms else None).text
+        return Metrics(lambda: self.parts if self.parts is not None and self.parts.serving.since_ms else None).text
 
     async def _open_store(self, addresses: Addresses) -> Opened:
         machine = self._machine

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 
 from gantry.broker.group.fencing import Fencing, open_door
 from gantry.broker.group.orders import Orders
-from gantry.broker.group.roles import make_watcher
-from gantry.broker.role import membership, reshaping, startup_role
+from gantry.broker.group.roles import Ground, make_watcher
+from gantry.broker.role import mastership, membership, reshaping, startup_role
 from gantry.broker.role.promise_writer import PromiseWriter
-from gantry.broker.role.slave_role import SlaveRole
+from gantry.broker.role.register_news import RegisterNews
+from gantry.broker.role.register_reader import RegisterReader
 from gantry.errors import StoreError, SyncFailedError
 from gantry.replication.term_promise import Beginning, Ending
 from gantry.store.reserve import Reserve
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gantry.broker.assemble import Opened
     from gantry.broker.machine import Machine
     from gantry.broker.parts import Parts
+    from gantry.broker.role.group_role import GroupRole
     from gantry.broker.role.membership import Membership
     from gantry.broker.role.register_watcher import RegisterWatcher
     from gantry.broker.settings.config import BrokerConfig
@@ -57,6 +59,7 @@ class MemberLifecycle:
         self._config = config
         self._machine = machine
         self._member: Membership | None = None
+        self._role: GroupRole | None = None
         self._promise_writer: PromiseWriter | None = None
         self._is_open = False  # its store is
         self._is_carried = False  # it was before this life began
@@ -103,13 +106,17 @@ class MemberLifecycle:
             beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
             store.in_reserve(partial(membership.begin, member, machine.disk, store.settings.root, beginning))
         self._is_open = True
-        config, seen = self._config, None
+        config, seen, reader = self._config, None, None
         if member.has_register:
             self._register = machine.register(config.replication, machine.disk)
-            part = await startup_role.choose(config, member, store, self._register, machine.disk)
+            reader = RegisterReader(self._register, member, store)
+            part = await startup_role.choose(config, reader, store, machine.disk)
             config, seen = part.config, part.seen
         self._promise_writer = PromiseWriter(member, machine.disk, store.settings.root, opened.background.housekeeper)
-        return config, replace(opened, member=member, promise_writer=self._promise_writer, seen=seen)
+        news = RegisterNews(machine.clock)
+        held = mastership.begin(config, member, store, machine, seen, news)
+        ground = Ground(machine, opened.background, member, self._promise_writer, held, news, self._losses, reader)
+        return config, replace(opened, ground=ground)
 
     async def take(
         self,
@@ -120,15 +127,14 @@ class MemberLifecycle:
         fail: Callable[[str], None],
     ) -> None:
         """Answer anyone who watches over the group, and look at its register."""
-        member = opened.member
-        if member is None or parts.group is None:
+        ground, role = opened.ground, parts.group
+        if ground is None or role is None:
             return
-        assert opened.promise_writer is not None
-        parts.losses = self._losses
-        self.fencing = Fencing(member, config.name, parts.group, opened.promise_writer, parts)
-        if self._register is not None:
-            self.watcher = make_watcher(config, parts, opened.ground(restart), self._register, self.fencing)
-            self.orders = Orders(parts, opened.ground(restart), self.watcher, self._register)
+        self._role = role
+        self.fencing = Fencing(ground.member, config.name, role, ground.promise_writer, parts)
+        if ground.reader is not None:
+            self.watcher = make_watcher(config, ground, ground.reader, parts, restart)
+            self.orders = Orders(parts, role, ground, self.watcher, ground.reader.register, restart)
             self.watcher.start(fail)
         found = await open_door(config, self.fencing, self._machine.clock, self.orders)
         if found is not None:
@@ -136,15 +142,7 @@ class MemberLifecycle:
 
     def why_not_ready(self) -> str:
         """Of a member whose group has a register: why clients should go elsewhere; empty: they need not."""
-        group = None if self.fencing is None else self.fencing.group
-        if not self.has_register or group is None:
-            return ""
-        if isinstance(group, SlaveRole):
-            return "follows nobody" if group.is_alone else ""
-        if group.is_sealed:
-            return "sealed"
-        is_permitted = group.serving_lease is not None and group.serving_lease.is_valid(self._machine.clock.monotonic())
-        return "" if is_permitted else "has no serving lease"
+        return "" if self._role is None or not self.has_register else self._role.why_not_ready()
 
     async def hand_over(self) -> None:
         """If this member leads; tried once, within `replication.handover_s`, and going without it if that fails."""

@@ -6,10 +6,8 @@ something gets the few parts that it uses, as constructor arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from gantry.broker.stalled import StalledDisk, patience_s
 
 if TYPE_CHECKING:
     from gantry.append.acks import Acks
@@ -26,6 +24,7 @@ if TYPE_CHECKING:
     from gantry.broker.role.master_role import MasterRole
     from gantry.broker.role.slave_role import SlaveRole
     from gantry.broker.settings.live import LiveConfig
+    from gantry.broker.stalled import StalledDisk
     from gantry.clock import Clock
     from gantry.consume.filterdata import ConsumerFilters
     from gantry.consume.handlers import PullHandlers
@@ -48,6 +47,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True)
+class Serving:
+    """Since when the broker is ready, in milliseconds since 1970; 0: it is not."""
+
+    since_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Parts:
     """Everything that one opened store has around it; made by `assemble`."""
 
@@ -81,10 +87,7 @@ class Parts:
     census: Census
     jobs: Jobs
     activity: Activity
-    group: MasterRole | SlaveRole | None = None  # of a member of a group
-    losses: Losses | None = None  # its
-    started_ms: int = 0
-    stalled: StalledDisk = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.stalled = StalledDisk(self.store.stalling, self.gate, patience_s(self.live.current))
+    serving: Serving
+    stalled: StalledDisk
+    group: MasterRole | SlaveRole | None  # of a member of a group
+    losses: Losses | None  # of a member of a group

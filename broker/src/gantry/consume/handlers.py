@@ -111,15 +111,22 @@ class PullHandlers:
     """Answers pulls; the hot path of consumers."""
 
     def __init__(
-        self, store: Store, checks: PullChecks, offsets: Offsets, clock: Clock, settings: PullLimits
+        self,
+        store: Store,
+        checks: PullChecks,
+        offsets: Offsets,
+        clock: Clock,
+        settings: PullLimits,
+        sharing: Sharing | None,
+        may_serve: Callable[[], bool],
     ) -> None:
+        """sharing: of a member of a group; may_serve: whether this broker may answer readers now."""
         self.held = HeldPulls(settings.held_max, self._wake, self._expire)
         self.cold = ColdPulls(store.bring_in, self._again, settings.cold_bytes_max, settings.held_max)
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
-        self.sharing: Sharing | None = None  # of a member of a group
-        # Whether the serving lease of this broker allows answers; only a master whose group has a register has one.
-        self.is_permitted: Callable[[], bool] = lambda: True
+        self._sharing = sharing
+        self._may_serve = may_serve
         self._store = store
         self._checks = checks
         self._offsets = offsets
@@ -157,7 +164,7 @@ class PullHandlers:
         self._sift_until = None
         if connection.closed:
             return False
-        if not self.is_permitted():
+        if not self._may_serve():
             self._refuse(connection, pull, _NO_SERVING_LEASE)
             return False
         return True
@@ -168,7 +175,7 @@ class PullHandlers:
         if (
             not self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
             or self._offsets.is_marked(pull.topic)
-            or not self.is_permitted()
+            or not self._may_serve()
             or not held.connection.is_writable
         ):
             self._wake(held)
@@ -245,7 +252,7 @@ class PullHandlers:
             self.counts.missed += 1
         if not pull.is_oneway:
             code: int = code_of(fetched.status, pull.queue_offset)
-            sharing, suggested = self.sharing, 0
+            sharing, suggested = self._sharing, 0
             if sharing is not None:
                 code = sharing.code(pull.topic, pull.queue_id, pull.queue_offset, code, fetched)
                 suggested = sharing.suggested(fetched.lag_bytes)
@@ -257,7 +264,7 @@ class PullHandlers:
             bool(pull.sys_flag & SUSPEND)
             and pull.suspend_ms > 0
             and not pull.is_oneway
-            and self.sharing is None
+            and self._sharing is None
             and self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
         )
 
@@ -265,8 +272,8 @@ class PullHandlers:
         if not pull.sys_flag & SUSPEND or pull.suspend_ms <= 0 or pull.is_oneway:
             return False
         code = code_of(fetched.status, pull.queue_offset)
-        if self.sharing is not None:
-            return self.sharing.may_hold(pull.topic, pull.queue_id, pull.queue_offset, code, fetched.status)
+        if self._sharing is not None:
+            return self._sharing.may_hold(pull.topic, pull.queue_id, pull.queue_offset, code, fetched.status)
         return code == ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:

@@ -120,15 +120,22 @@ class Attendance:
 class InSyncTracker:
     """Loop thread only; times are seconds on a monotonic clock."""
 
-    def __init__(self, start: int, confirmed: int, term: Term, rules: Rules) -> None:
+    def __init__(
+        self,
+        start: int,
+        confirmed: int,
+        term: Term,
+        rules: Rules,
+        on_change: Callable[[Change], None] | None = None,
+    ) -> None:
+        """on_change: hears which change of the set the register has to agree to; None: there is no register."""
         me, recorded = term.me, term.recorded
         self.epoch = term.epoch
         self.rules = rules
         self.insync = InSync(me, frozenset({me}) if recorded is None else recorded, start, confirmed, rules.min_in_sync)
         self.slaves: dict[int, Attendance] = {}  # by their place
         self.changes = 0  # of the set
-        self.on_change: Callable[[Change], None] | None = None  # None: a static pair
-        self.newest: Callable[[], int] = lambda: 0  # returns the number of the newest change of the metadata
+        self._on_change = on_change
         self._me = me
         for member in sorted(self.insync.recorded - {me}):
             # Not connected yet: treated as if its connection had ended now.
@@ -170,10 +177,11 @@ class InSyncTracker:
             self.insync.acknowledge(self._me, self._share)
         return self.confirmed
 
-    def meet(self, hello: Hello, address: str, now_s: float) -> str:
-        """Note that a slave's link begins. Return why it is refused; empty: it may follow.
+    def meet(self, hello: Hello, address: str, now_s: float, floor: int) -> str:
+        """Begin a slave's link; return what is wrong with that, or an empty text.
 
-        The same slave may connect again before the end of its old link is noticed.
+        floor: the newest change of metadata, which the slave has to hold before it joins the set.  The same slave may
+        come again before its old link is known to have ended.
         """
         place = hello.place
         known = self.slaves.get(place)
@@ -188,7 +196,7 @@ class InSyncTracker:
             if hello.end < self.insync.match(member):
                 member = Member(place, member.incarnation + 1)
         slave = self.slaves[place] = Attendance(member, hello.store_uid, address, now_s)
-        slave.written, slave.process, slave.floor = hello.end, hello.process, self.newest()
+        slave.written, slave.process, slave.floor = hello.end, hello.process, floor
         slave.is_full = hello.is_full
         if known is not None and known.member == member and known.store_uid in ("", hello.store_uid):
             slave.go_on(known)
@@ -276,8 +284,8 @@ class InSyncTracker:
                 return
 
     def _want(self, change: Change, now_s: float) -> None:
-        if self.on_change is not None:
-            self.on_change(change)
+        if self._on_change is not None:
+            self._on_change(change)
         else:
             # No register: only this master keeps the set, so the change takes effect at once.
             self.settled(change.target, now_s)

@@ -45,7 +45,8 @@ class Handed(Enum):
 class LeaseRenewal:
     """The register's view of one epoch of this master; loop thread only.
 
-    settled: called with the set that the register certainly holds.
+    seen: the register as it was when this epoch began.
+    settled: called with the set that the register holds for certain, and that no open request can change any more.
     """
 
     def __init__(
@@ -55,11 +56,12 @@ class LeaseRenewal:
         tracker: InSyncTracker,
         serving_lease: ServingLease,
         clock: Clock,
-        seen: Seen | None = None,
+        seen: Seen | None,
+        settled: Callable[[SyncSet], None],
     ) -> None:
         self.is_lost = False
-        self.why = ""  # why the last access to the register failed
-        self.settled: Callable[[SyncSet], None] = lambda members: None
+        self.why = ""  # the register does not answer, or says no
+        self._settled = settled
         self._register = register
         self._me = me
         self._tracker = tracker
@@ -147,7 +149,7 @@ class LeaseRenewal:
             return False
         self._serving_lease.renewed(sent_s, wanted.lease_duration_s)
         if self._tracker.insync.change == change:
-            self.settled(wanted.in_sync)
+            self._settled(wanted.in_sync)
             return False
         return True  # another change is pending by now
 

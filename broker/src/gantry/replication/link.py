@@ -20,14 +20,13 @@ import logging
 import socket
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol, cast
+from typing import cast
 
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, StoreError
 from gantry.replication import slave
-from gantry.replication.handshake import Hello, Welcome
 from gantry.replication.haproof import Keys
-from gantry.replication.pace import LINK_S
+from gantry.replication.link_ends import LinkWaits, Sink
 from gantry.replication.slave import Following
 from gantry.transport.addresses import split_address
 from gantry.wire import ha
@@ -38,59 +37,14 @@ _BUFFER_BYTES = 2 << 20
 _FREE_BYTES_MIN = 64 << 10
 _CONNECT_S = 5.0
 _BEAT_OF_SILENCE = 0.2  # several may get lost before the master ends the link
-_AGAIN_S = 1.0
 _AGAIN_FINAL_S = 5.0
 _WORKS_S = 3.0  # a link that lasted as long works, also while nothing is written
-
-
-class Sink(Protocol):
-    """What the link calls in the broker; all on the loop."""
-
-    def hello(self) -> tuple[Hello, int]:
-        """Return this slave's hello, and the offset up to which it holds its log by its flush policy."""
-        ...
-
-    def master(self) -> str:
-        """Return HOST:PORT of the master's replication port; empty while it is not known."""
-        ...
-
-    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
-        """Put the contents of the welcome on the disk, then call done."""
-        ...
-
-    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
-        """Put the promise of an epoch on the disk, then call done."""
-        ...
-
-    def reshape(self, welcome: Welcome) -> None:
-        """The log has to be cut or begun at another offset, which needs a closed store."""
-        ...
-
-    def append(self, start: int, records: memoryview) -> int:
-        """Write records at `start`. Return the log's new end."""
-        ...
-
-    def held(self) -> int:
-        """Return the offset up to which it holds its log by its flush policy."""
-        ...
-
-    def beaten(self, now_s: float) -> None:
-        """Note that a beat of the master arrived."""
-        ...
-
-    def apply(self, number: int, changes: list[object]) -> None:
-        """Apply changes of metadata; ValueError when they are invalid."""
-        ...
-
-    def marks(self, confirmed: int, log_start: int, written: int) -> None:
-        """Note the confirmed offset, and where the master's log begins and ends."""
-        ...
 
 
 class SlaveLink(asyncio.BufferedProtocol):
     """One connection to the master."""
 
-    def __init__(self, machine: Following, sink: Sink, clock: Clock, silence_s: float = LINK_S) -> None:
+    def __init__(self, machine: Following, sink: Sink, clock: Clock, silence_s: float) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.reason = "the connection was lost"
         self.is_final = False
@@ -273,12 +227,11 @@ class Connector:
         clock: Clock,
         nonce: Callable[[], bytes],
         say: Callable[[str, str], object],
+        waits: LinkWaits,
     ) -> None:
         self.link: SlaveLink | None = None
-        self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on, up to `again_s`
-        self.pause_s = 0.0  # before the next link
-        self.silence_s = LINK_S  # a link ends when the master was silent for so long
-        self.refused = ""  # why the master refuses this member; a clone or an operator has to help
+        self.pause_s = 0.0  # before the next one
+        self.refused = ""  # why the master will not have this member as it is; only a clone, or a person, helps
         self._tried = ""
         self._has_failed = False  # whether the last link has failed, see the module
         self._keys = keys
@@ -286,7 +239,7 @@ class Connector:
         self.clock = clock
         self._nonce = nonce
         self._say = say
-        self.on_end: Callable[[], None] = lambda: None  # a link ended
+        self.waits = waits
         self._is_hurried = asyncio.Event()
 
     @property
@@ -299,7 +252,8 @@ class Connector:
         while True:
             self._is_hurried.clear()
             is_final = await self._once()
-            self.pause_s = min(2 * self.pause_s or self.first_s, _AGAIN_FINAL_S if self._has_failed else self.again_s)
+            longest_s = _AGAIN_FINAL_S if self._has_failed else self.waits.again_s
+            self.pause_s = min(2 * self.pause_s or self.waits.first_s, longest_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_AGAIN_FINAL_S if is_final else self._drawn_s()):
                     await self._is_hurried.wait()
@@ -342,16 +296,16 @@ class Connector:
         self._tried = address if self._has_failed else ""
         if machine.is_following and not self._has_failed:
             self.pause_s = 0.0
-        self.on_end()
+        self._sink.ended()
         self._say(link.reason, f"the link to the master at {address} ended: {link.reason}")
         return link.is_final
 
     async def _connect(self, address: str, machine: Following) -> SlaveLink | None:
         """Return a link; None when another master was named before this one answered."""
         host, port = split_address(address)
-        loop = asyncio.get_running_loop()
+        loop, silence_s = asyncio.get_running_loop(), self.waits.silence_s
         connecting = asyncio.ensure_future(
-            loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock, self.silence_s), host, port)
+            loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock, silence_s), host, port)
         )
         hurried = asyncio.ensure_future(self._is_hurried.wait())
         try:

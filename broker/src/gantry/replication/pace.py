@@ -28,6 +28,7 @@ from gantry.replication.members import Member
 
 STEADY_S = 3.0  # long enough to see a link flap, short beside the time that a restart takes
 SILENCE_S = 3.0  # two lost heartbeats
+BEAT_S = 1.0  # between two beats of a master
 LINK_S, LINK_S_MIN = 5.0, 1.5  # the least: longer than a member with other timers takes from one beat to the next
 MAX_LAG_S = 15.0
 _MINUTE_S = 60.0

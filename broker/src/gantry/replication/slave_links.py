@@ -20,91 +20,47 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from collections.abc import Callable
+from typing import cast
 
 from gantry.clock import Clock
 from gantry.errors import ConfigError, StoreError
 from gantry.replication import master
 from gantry.replication.catch_up_pacing import CatchUpPacing, Ration
-from gantry.replication.handshake import Hello, No, Welcome
+from gantry.replication.handshake import Hello
 from gantry.replication.haproof import Keys
 from gantry.replication.in_sync_tracker import NEAR_BYTES
+from gantry.replication.link_ends import LinkRules, Source
 from gantry.replication.master import Feeding, preamble_fault
-from gantry.replication.pace import LINK_S
 from gantry.transport.listening import listen
 from gantry.wire import ha
-from gantry.wire.ha import Ack
 
 log = logging.getLogger("gantry.replication")
 
 LINKS_MAX = 64
-HANDSHAKE_S, BEAT_S = 5.0, 1.0
+HANDSHAKE_S = 5.0
 CHUNK_BYTES = 256 << 10
 # Several chunks are read at a time: a request to the cold reader costs more than reading one chunk that is in memory.
 _AHEAD_BYTES = 2 << 20
 _OUTPUT_BYTES_HIGH = 1 << 20
 
 
-class Source(Protocol):
-    """What the links call in the broker; all on the loop."""
-
-    @property
-    def marks(self) -> tuple[int, int, int]:
-        """The written and the confirmed offset, and where the log begins."""
-        ...
-
-    def judge(self, hello: Hello) -> Welcome | No:
-        """Return the answer to a slave's hello."""
-        ...
-
-    def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
-        """Return whole records from `start` on, and the offset of the next ones."""
-        ...
-
-    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
-        """Read a stretch of cold log, then call done. Return its length in bytes, 0 when it is warm already."""
-        ...
-
-    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        """Return the numbered changes of metadata after this one; after 0: the whole metadata."""
-        ...
-
-    def came(self, hello: Hello, address: str) -> str:
-        """Note that a slave begins to follow. Return why it may not; empty: it may."""
-        ...
-
-    def is_waited_for(self, place: int) -> bool:
-        """Return whether writes are confirmed, or accepted, only with this slave."""
-        ...
-
-    def acked(self, place: int, ack: Ack) -> None:
-        """Note what a slave has acknowledged."""
-        ...
-
-    def commits(self, body: bytes) -> None:
-        """Apply consumer offsets that were committed on a slave; ValueError when they are invalid."""
-        ...
-
-    def promised(self, place: int, epoch: int) -> None:
-        """Note that the slave has the promise of this epoch on its disk; it takes no more records of this one."""
-        ...
-
-    def went(self, place: int, is_leaving: bool) -> None:
-        """Note that a slave's link ended."""
-        ...
-
-
 class SlaveLinks:
     """All links of one epoch of a master; loop thread only."""
 
     def __init__(
-        self, keys: Keys, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes], pacing: CatchUpPacing
+        self,
+        keys: Keys,
+        epoch: int,
+        source: Source,
+        clock: Clock,
+        nonce: Callable[[], bytes],
+        pacing: CatchUpPacing,
+        rules: LinkRules,
     ) -> None:
         self.refused = 0
         self.catch_up_pacing = pacing
-        self.beat_s, self.silence_s = BEAT_S, LINK_S  # time between two beats; silence after which a link ends
-        self.is_granted: Callable[[], bool] = lambda: True  # whether beats ask slaves to promise no other epoch
+        self.rules = rules
         self._keys = keys
         self.epoch = epoch
         self.source = source
@@ -354,18 +310,18 @@ class Link(asyncio.Protocol):
             if now_s - self._opened_s > HANDSHAKE_S:
                 self.end("it did not authenticate in time")
             return
-        if now_s - self._heard_s > self._slave_links.silence_s:
-            self.end(f"silent for {self._slave_links.silence_s:g} s")
+        if now_s - self._heard_s > self._slave_links.rules.silence_s:
+            self.end(f"silent for {self._slave_links.rules.silence_s:g} s")
             return
         if self._is_held:
             self.feed()
         marks = self._slave_links.source.marks
-        is_due = now_s - self._beaten_s >= self._slave_links.beat_s
+        is_due = now_s - self._beaten_s >= self._slave_links.rules.beat_s
         if self._machine.is_fed and (is_due or marks[1:] != self._marks[1:]):
             # A chunk does not replace a beat: only the answer to a beat is a slave's grant.
             self.feed()
             self._marks, self._beaten_s = marks, now_s
-            self._write(ha.beat(*marks, round(now_s * 1e9) if self._slave_links.is_granted() else 0))
+            self._write(ha.beat(*marks, round(now_s * 1e9) if self._slave_links.rules.asks_grant() else 0))
 
     def ask_promise(self, epoch: int) -> None:
         self._write(ha.promise(ha.FrameType.PROMISE, epoch))

@@ -18,6 +18,7 @@ from gantry.replication.hastate import Role
 from gantry.replication.member_files import Identity
 from gantry.replication.term_promise import TermPromise
 from gantry.wire.codes import ResponseCode
+from testkit.simclock import SimClock
 
 HERE = SimpleNamespace(offset=100)
 STORE = SimpleNamespace(written=HERE, confirmed=HERE, failed=None, why_full="", reader=SimpleNamespace(log_start=0))
@@ -42,13 +43,25 @@ class Hanging:
         done(None)
 
 
+class Alone:
+    """A slave without a master."""
+
+    is_reshaping, granted_until_s = False, 0.0
+
+    def status(self) -> Role:
+        return Role.NONE
+
+    def step_down(self, epoch: int) -> None:
+        pass
+
+
 def member() -> tuple[Fencing, Hanging, WriteGate]:
     """One that neither leads nor follows."""
     keys, table = Keys(b"a secret for tests"), table_of([(1, 0)])
     made, gate = Membership(keys, Identity("cluster", "store"), table, TermPromise(1), 0, 1, True, "p"), WriteGate()
-    promise_writer, group = Hanging(made), SimpleNamespace(is_alone=True, seal=lambda epoch: None)
-    parts = SimpleNamespace(store=STORE, gate=gate)
-    return Fencing(made, "broker-a", group, promise_writer, parts), promise_writer, gate  # type: ignore[arg-type]
+    promise_writer, role = Hanging(made), Alone()
+    parts = SimpleNamespace(store=STORE, gate=gate, clock=SimClock())
+    return Fencing(made, "broker-a", role, promise_writer, parts), promise_writer, gate  # type: ignore[arg-type]
 
 
 async def test_while_a_disk_takes_no_promise_few_wait_for_it_and_the_others_are_sent_away() -> None:

@@ -21,8 +21,8 @@ async def test_a_member_that_is_ordered_twice_at_once_to_be_cloned_and_refuses_g
     group = SlaveRole.__new__(SlaveRole)
     group.is_reshaping, group._connector = False, None
     member = SimpleNamespace(me=SimpleNamespace(member="1.0"), place=1)
-    parts, ground = SimpleNamespace(group=group), SimpleNamespace(member=member)
-    orders = Orders(parts, ground, None, Away())  # type: ignore[arg-type]
+    ground = SimpleNamespace(member=member)
+    orders = Orders(None, group, ground, None, Away(), lambda why: None)  # type: ignore[arg-type]
     waiting = [asyncio.create_task(orders.clone()) for _ in range(2)]
     await asyncio.sleep(0)
     assert group.is_reshaping, "it must not join while the register is asked"

@@ -19,9 +19,8 @@ def asked(activity: Activity, code: RequestCode) -> tuple[int, str | None]:
 
 
 def test_without_a_serving_lease_nothing_is_read_and_nothing_is_committed() -> None:
-    activity = Activity()
+    activity = Activity(lambda: False)
     activity.begin()
-    activity.is_permitted = lambda: False
     for code in (*(ALWAYS_SERVED - SERVED_WITHOUT_LEASE), RequestCode.UPDATE_AND_CREATE_TOPIC):
         refused, remark = asked(activity, code)
         assert refused == ResponseCode.SYSTEM_BUSY and "serving lease" in (remark or "")
@@ -30,13 +29,12 @@ def test_without_a_serving_lease_nothing_is_read_and_nothing_is_committed() -> N
 @pytest.mark.parametrize("code", sorted(SERVED_WITHOUT_LEASE))
 def test_who_is_there_is_heard_without_a_serving_lease(code: RequestCode) -> None:
     """A master that has just begun has none for a moment, and clients say who they are once in half a minute."""
-    activity = Activity()
-    activity.is_permitted = lambda: False
+    activity = Activity(lambda: False)
     assert asked(activity, code) == (0, None)
 
 
 def test_what_only_a_working_master_does_is_refused_until_it_works() -> None:
-    activity = Activity()
+    activity = Activity(lambda: True)
     assert asked(activity, RequestCode.UPDATE_AND_CREATE_TOPIC)[0] == ResponseCode.NO_PERMISSION
     activity.begin()
     assert asked(activity, RequestCode.UPDATE_AND_CREATE_TOPIC)[0] == 0

@@ -56,9 +56,9 @@ class Slave:
             self.member,
             self.promise_writer,
             Place(self.disk, ROOT, self.background.housekeeper, "broker-a"),
-            SimpleNamespace(),  # type: ignore[arg-type]
+            SimpleNamespace(offsets=None),  # type: ignore[arg-type]
             WriteGate(),
-            Outside(lambda: "", lambda: "", lambda: None, self.restarts.append),
+            Outside(lambda: "", lambda: "", lambda: None, self.restarts.append, lambda: None),
         )
 
     def welcome(self, welcome: Welcome) -> None:

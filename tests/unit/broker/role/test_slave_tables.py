@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from gantry.broker.role.slave_tables import part_of, take_over
+from gantry.broker.role.forwarded_commits import part_of
+from gantry.broker.role.slave_tables import take_over
 from gantry.metadata.journal import ALL, GRAVE, LOG_START
 from gantry.metadata.offsets import Offsets
 from gantry.store.background import InlineBackground

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gantry.broker.role import startup_role
 from gantry.broker.role.membership import Membership
+from gantry.broker.role.register_reader import RegisterReader
 from gantry.broker.role.startup_role import Part
 from gantry.broker.settings.config import Role
 from gantry.replication import member_files
@@ -54,7 +55,8 @@ class Scene:
 
     def choose(self) -> Part:
         register: Register = self.register  # type: ignore[assignment]
-        return asyncio.run(startup_role.choose(CONFIG, self.member, self.store, register, self.disk))
+        reader = RegisterReader(register, self.member, self.store)
+        return asyncio.run(startup_role.choose(CONFIG, reader, self.store, self.disk))
 
     def record(self) -> Record:
         seen = asyncio.run(self.register.read())

@@ -21,8 +21,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gantry.append.batch import GATE_DISK_FULL
-from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL, MasterRole
-from gantry.broker.role.slave_role import SlaveRole
+from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL
 from gantry.broker.settings import sources
 from gantry.errors import StoreError
 from gantry.replication.haapi import Answer, refuse, why_not_sealed
@@ -31,6 +30,7 @@ from gantry.replication.hastate import MemberState, Role
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
+    from gantry.broker.role.group_role import GroupRole
     from gantry.broker.role.membership import Membership
     from gantry.broker.role.promise_writer import PromiseWriter
     from gantry.broker.settings.config import BrokerConfig
@@ -47,11 +47,11 @@ class Fencing:
     """Implements `replication.haserver.SealedMember`.  Loop thread only."""
 
     def __init__(
-        self, member: Membership, name: str, group: MasterRole | SlaveRole, promise_writer: PromiseWriter, parts: Parts
+        self, member: Membership, name: str, role: GroupRole, promise_writer: PromiseWriter, parts: Parts
     ) -> None:
         self._member = member
         self._name = name
-        self.group = group
+        self._role = role
         self._promise_writer = promise_writer
         self._parts = parts
         self._turn = asyncio.Lock()
@@ -67,7 +67,7 @@ class Fencing:
         store, member = self._parts.store, self._member
         end = store.written.offset
         table = member.epochs.within(end)
-        role, is_sound, shut = self._role(), store.failed is None, self._parts.gate.reasons
+        role, is_sound, shut = self._role.status(), store.failed is None, self._parts.gate.reasons
         is_master = role is Role.MASTER
         return MemberState(
             member.identity.cluster_uid,
@@ -86,12 +86,6 @@ class Fencing:
             GATE_DISK_FULL in shut or bool(store.why_full),
         )
 
-    def _role(self) -> Role:
-        group = self.group
-        if isinstance(group, MasterRole):
-            return Role.NONE if group.is_sealed else Role.MASTER
-        return Role.NONE if group.is_alone else Role.SLAVE
-
     def settings(self) -> Mapping[str, object]:
         """As a file would say it: texts, numbers, lists of texts."""
         values = sources.flat(self._parts.live.current)
@@ -99,27 +93,12 @@ class Fencing:
 
     def more(self) -> Mapping[str, object]:
         """The set and how far slaves are, or how far we are behind the master; why writes are refused."""
-        group, parts = self.group, self._parts
-        written, shut = parts.store.written.offset, parts.gate.reasons
+        parts = self._parts
+        shut = parts.gate.reasons
         common: dict[str, object] = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
         if parts.losses is not None and parts.losses.messages:
             common |= {"lostMessages": parts.losses.messages, "lostBytes": parts.losses.bytes}
-        if isinstance(group, SlaveRole):
-            refused = {"refusedByMaster": group.refused} if group.refused else {}
-            skipped = {"skippedTables": sorted(group.skipped)} if group.skipped else {}
-            return common | {"lagBytes": max(0, group.master_written - written), **refused, **skipped}
-        tracker, now_s = group.tracker, parts.clock.monotonic()
-        slaves = {
-            str(broker_id): {
-                "connected": slave.is_connected,
-                "lagBytes": max(0, written - slave.held),
-                "lagSeconds": round(tracker.lag_s(slave, now_s), 3),
-            }
-            for broker_id, slave in tracker.slaves.items()
-        }
-        lease = group.serving_lease
-        serving_lease = {} if lease is None else {"permitMs": max(0, round((lease.until_s - now_s) * 1000))}
-        return common | {"inSync": tracker.in_sync, "slaves": slaves, **serving_lease}
+        return {**common, **self._role.report()}
 
     async def seal(self, epoch: int) -> Answer | None:
         """See the module; None when it is done."""
@@ -136,30 +115,18 @@ class Fencing:
             late = why_not_sealed(self.state(), epoch)
             if late is not None:
                 return late
-            group, member = self.group, self._member
-            if isinstance(group, SlaveRole) and group.is_reshaping:
+            role, member = self._role, self._member
+            if role.is_reshaping:
                 return refuse(423, "the broker starts again, to change its log", retryAfterMs=_RESTART_MS)
-            left_s = group.granted_until_s - self._parts.clock.monotonic() if isinstance(group, SlaveRole) else 0.0
+            left_s = role.granted_until_s - self._parts.clock.monotonic()
             if left_s > 0 and epoch > member.term_promise.promise:
                 # From here on the master gets no new word of this member, so that the old one runs out.
                 member.fencing = max(member.fencing, epoch)
-                group.seal(epoch)
+                role.fence(epoch)
                 return refuse(423, "the master has this member's word", retryAfterMs=round(left_s * 1000) + 1)
             await self._promise(epoch)
-            self.step_down(epoch)
+            role.step_down(epoch)
             return None
-
-    def step_down(self, epoch: int) -> None:
-        """Stop in lower epochs, in one turn of the loop."""
-        group, parts = self.group, self._parts
-        group.seal(epoch)
-        if isinstance(group, MasterRole):
-            if group.serving_lease is not None:
-                group.serving_lease.end()
-            parts.activity.end(lambda: f"this master was sealed in epoch {epoch}; ask the group's next one")
-            parts.acks.seal()
-            if self._member.has_register:
-                parts.registration.stand_as(self._member.place + 1, epoch)
 
     async def _promise(self, epoch: int) -> None:
         """On the disk when this returns; StoreError when it is not known to be."""

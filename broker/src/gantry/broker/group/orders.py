@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gantry.broker.group.handover import Handover
@@ -44,14 +44,22 @@ _KEYS_A_TURN = 64
 class Orders:
     """One member's; loop thread only."""
 
-    def __init__(self, parts: Parts, ground: Ground, watcher: RegisterWatcher, register: Register) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        role: MasterRole | SlaveRole,
+        ground: Ground,
+        watcher: RegisterWatcher,
+        register: Register,
+        restart: Callable[[str], None],
+    ) -> None:
         self._parts = parts
         self._ground = ground
         self._watcher = watcher
         self._register = register
-        group = parts.group
+        self._role = role
         self.handover = (
-            Handover(group, watcher, parts.gate, parts.clock, ground.restart) if isinstance(group, MasterRole) else None
+            Handover(role, watcher, parts.gate, parts.clock, restart) if isinstance(role, MasterRole) else None
         )
 
     async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
@@ -105,10 +113,9 @@ class Orders:
             )
             if lag:
                 behind[consumers] = behind.get(consumers, 0) + lag
-        group = parts.group
-        slaves = group.tracker.slaves.values() if isinstance(group, MasterRole) else ()
-        written = parts.store.written.offset
-        lags = [max(0, written - slave.held) for slave in slaves if slave.is_connected]
+        role = self._role.metrics()
+        is_master = role.in_sync is not None
+        lags = [lag for slave, lag in role.lag_bytes.items() if is_master and role.connected[slave]]
         return {"undelivered": behind, "unreplicatedBytes": max(lags, default=0)}
 
     async def configure(self, asked: documents.Document) -> Answer | None:
@@ -133,7 +140,7 @@ class Orders:
 
     async def clone(self) -> Answer | None:
         """Begin again as another disk; the register must not count on this one."""
-        group, member = self._parts.group, self._ground.member
+        group, member = self._role, self._ground.member
         if not isinstance(group, SlaveRole):
             return refuse(409, "this member leads; nothing was thrown away")
         if group.is_reshaping:

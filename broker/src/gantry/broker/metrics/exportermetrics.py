@@ -11,7 +11,7 @@ the head of their queues is 0, as in the runtime information, because requests d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gantry.broker.meters.census import Standing
@@ -31,7 +31,6 @@ _TOPIC = ("cluster", "broker", "topic")
 _GROUP = ("cluster", "broker", "topic", "group")
 _DIFF = ("group", "topic", "countOfOnlineConsumers", "msgModel")
 
-Read = Callable[["Parts"], Iterable[Sample]]
 Figure = Callable[["Parts"], float]
 
 
@@ -47,7 +46,8 @@ def _here(parts: Parts) -> tuple[str, str]:
 def _runtime(name: str, text: str, figure: Figure) -> Family:
     def read(parts: Parts) -> Iterator[Sample]:
         cluster, _ = _here(parts)
-        yield (cluster, parts.statistics.address, "", VERSION_TEXT, str(parts.started_ms), str(VERSION)), figure(parts)
+        since_ms = str(parts.serving.since_ms)
+        yield (cluster, parts.statistics.address, "", VERSION_TEXT, since_ms, str(VERSION)), figure(parts)
 
     return Family(GAUGE, f"rocketmq_brokeruntime_{name}", f"rocketmq-exporter: {text}", _RUNTIME, read, leads)
 

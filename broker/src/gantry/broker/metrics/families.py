@@ -156,7 +156,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         GAUGE, "gantry_broker_info", "What this broker is; always 1.", ("cluster", "broker", "role", "flush"), _info
     ),
-    Family(GAUGE, "gantry_start_time_seconds", "When it began to serve.", (), one(lambda p: p.started_ms / 1000)),
+    Family(GAUGE, "gantry_start_time_seconds", "When it began to serve.", (), one(lambda p: p.serving.since_ms / 1000)),
     Family(COUNTER, "gantry_messages_appended", "Messages into the log.", (), one(lambda p: p.appender.messages)),
     Family(COUNTER, "gantry_log_bytes", "Bytes of records into the log.", (), one(lambda p: p.appender.bytes)),
     Family(

@@ -18,6 +18,7 @@ Sample = tuple[tuple[str, ...], float]
 Counted = tuple[Sequence[float], Sequence[int], float]
 """Of a histogram: bounds, counts between them, sum of the values."""
 CountedSample = tuple[tuple[str, ...], Counted]
+Read = Callable[["Parts"], Iterable[Sample]]
 Switch = Callable[["Parts"], bool]
 
 # Labels whose values are made by users, so that their number is nobody's to say.
@@ -33,7 +34,7 @@ class Family(NamedTuple):
     name: str
     help: str
     labels: tuple[str, ...]
-    read: Callable[[Parts], Iterable[Sample]]
+    read: Read
     is_on: Switch = lambda parts: True
 
     @property

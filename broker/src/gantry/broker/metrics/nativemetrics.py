@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from gantry.broker.meters.census import Standing
 from gantry.broker.metrics import transactionmetrics
 from gantry.broker.metrics.diskmetrics import oldest_s
-from gantry.broker.metrics.family import COUNTER, GAUGE, HISTOGRAM, CountedSample, Family, Sample, per_topic
-from gantry.broker.role.slave_role import SlaveRole
+from gantry.broker.metrics.family import COUNTER, GAUGE, HISTOGRAM, CountedSample, Family, Read, Sample, per_topic
+from gantry.broker.settings.config import Role
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ _NODE = ("cluster", "node_type", "node_id")
 _GROUP = (*_NODE, "consumer_group", "topic", "is_retry", "is_system")
 _STORAGE = (*_NODE, "storage_type", "storage_medium")
 
-Read = Callable[["Parts"], Iterable[Sample]]
 
 
 def is_shown(parts: Parts) -> bool:
@@ -40,7 +39,7 @@ def is_shown(parts: Parts) -> bool:
 
 def leads(parts: Parts) -> bool:
     """The same on a master only: what all members of a group have counts once."""
-    return is_shown(parts) and not isinstance(parts.group, SlaveRole)
+    return is_shown(parts) and parts.live.current.role is not Role.SLAVE
 
 
 def _each(parts: Parts) -> bool:

@@ -79,14 +79,18 @@ _REFUSED_WITH = {
 
 
 class Activity:
-    """One broker's; `why_not` says where or when, for a person."""
+    """One broker's.  may_serve: whether its serving lease, where it has one, is valid now."""
 
-    def __init__(self) -> None:
+    def __init__(self, may_serve: Callable[[], bool]) -> None:
         self.is_on = False
         self.has_read_back = False  # transactions and delays, whatever became of this master meanwhile
-        self.is_permitted: Callable[[], bool] = lambda: True  # a master's serving lease, where there is a register
+        self._may_serve = may_serve
         self._is_over = False
-        self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
+        self._why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
+
+    def wait(self, why: Callable[[], str]) -> None:
+        """Refuse until `begin`, with this reason: where or when to ask, for people."""
+        self._why_not = why
 
     def begin(self) -> None:
         """Work, unless that is over; transactions and delays are read back."""
@@ -94,7 +98,7 @@ class Activity:
 
     def end(self, why: Callable[[], str]) -> None:
         """Never again in this process."""
-        self.is_on, self._is_over, self.why_not = False, True, why
+        self.is_on, self._is_over, self._why_not = False, True, why
 
     def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
         """The table, which refuses what it must while this is not on, or has no serving lease."""
@@ -109,7 +113,7 @@ class Activity:
         """Pulls come by the run; a master without a serving lease may be behind another one."""
 
         def handle(connection: Connection, pulls: list[Pull]) -> None:
-            if self.is_permitted():
+            if self._may_serve():
                 pull_run(connection, pulls)
                 return
             for pull in pulls:
@@ -120,7 +124,7 @@ class Activity:
 
     def _guard_serving_lease(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
-            if self.is_permitted():
+            if self._may_serve():
                 return handler(connection, command)
             return reply(command, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
 
@@ -128,7 +132,7 @@ class Activity:
 
     def _guard(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
-            if not self.is_permitted():
+            if not self._may_serve():
                 return reply(command, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
             return handler(connection, command) if self.is_on else self._refusal(command)
 
@@ -149,4 +153,4 @@ class Activity:
 
     def _refusal(self, command: Command | End) -> Command:
         code = _REFUSED_WITH.get(RequestCode(command.code), ResponseCode.NO_PERMISSION)
-        return reply(command, code, self.why_not())
+        return reply(command, code, self._why_not())

@@ -12,41 +12,34 @@ in the log of no slave, or of all of them, and transactions and delays are read 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
-from zlib import crc32
 
 from gantry.append.admit import WriteGate
-from gantry.clock import Clock
+from gantry.broker.role.group_role import RoleMetrics
+from gantry.broker.role.slave_feed import GroupFacts, SlaveFeed
+from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import Refusal
 from gantry.metadata import journal as journals
 from gantry.metadata.journal import Journal
 from gantry.metadata.offsets import Offsets
-from gantry.replication.handshake import Hello, No, Standing, Welcome, tail_range
-from gantry.replication.in_sync_tracker import InSyncTracker
-from gantry.replication.master import standing_judge
+from gantry.replication.hastate import Role as MemberRole
 from gantry.replication.slave_links import SlaveLinks
 from gantry.wire import ha
 from gantry.wire.codes import ResponseCode
 from gantry.wire.ha import Ack
 
 if TYPE_CHECKING:
-    from gantry.broker.role.membership import Membership
+    from gantry.broker.role.mastership import Mastership
     from gantry.metadata.groups import Groups
     from gantry.metadata.topics import Topics
     from gantry.replication.members import SyncSet
-    from gantry.replication.serving_lease import ServingLease
     from gantry.store.store import Store
 
 GATE_SEALED = "sealed"
 GATE_SHORT, GATE_TAIL = "too few in-sync replicas", "the log is not confirmed yet"
 _OFFSETS_S = 1.0
-_LATE = {
-    "self": ResponseCode.FLUSH_DISK_TIMEOUT,
-    "slow": ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    "gone": ResponseCode.SLAVE_NOT_AVAILABLE,
-}
 
 
 class Gathered(Protocol):
@@ -74,131 +67,48 @@ class Tables:
     gathered: Mapping[str, Gathered]  # by table of the journal
 
 
-class Source:
-    """What the links take; implements `replication.slave_links.Source`."""
-
-    def __init__(self, store: Store, tracker: InSyncTracker, journal: Journal, group: str, member: Membership) -> None:
-        self._store = store
-        self._tracker = tracker
-        self._journal = journal
-        self._group = group
-        self._member = member
-        self.is_waited_for = tracker.is_waited_for
-        self.judge_by_log = standing_judge(self._standing, self._tail)
-        self.on_acked: Callable[[int, Ack], None] = lambda place, ack: None
-        self.on_promised: Callable[[int, int], None] = lambda place, epoch: None
-        self.grant_s = 0.0
-        self.on_went: Callable[[int, bool], None] = lambda place, is_leaving: None
-        self.on_commits: Callable[[bytes], None] = lambda body: None
-        self.now_s: Callable[[], float] = lambda: 0.0
-
-    @property
-    def marks(self) -> tuple[int, int, int]:
-        """Written, confirmed, and where the log begins."""
-        store = self._store
-        return store.written.offset, store.confirmed.offset, store.reader.log_start
-
-    def _standing(self) -> Standing:
-        written, _, log_start = self.marks
-        identity, settings = self._member.identity, self._store.settings
-        return Standing(
-            identity.cluster_uid,
-            self._group,
-            identity.store_uid,
-            self._tracker.epoch,
-            self._member.epochs,
-            log_start,
-            written,
-            settings.segment_bytes,
-            self._member.place,
-            self._member.has_register,
-            round(self.grant_s * 1000),
-        )
-
-    def _tail(self, end: int) -> int:
-        return tail_sum(self._store, end)
-
-    def judge(self, hello: Hello) -> Welcome | No:
-        """What to answer a slave."""
-        return self.judge_by_log(hello)
-
-    def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
-        """Whole records, and where the next ones begin."""
-        return self._store.chunk(start, bytes_max)
-
-    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
-        """Have a stretch that is cold read, then call done; how long it is, 0 when it is warm."""
-        store = self._store
-        if store.written.offset - start <= store.settings.warm_bytes:
-            return 0
-        room = store.settings.segment_bytes - start % store.settings.segment_bytes
-        coming = min(bytes_max, room)
-        store.bring_in([(start, coming)], done)
-        return coming
-
-    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        """Numbered changes of metadata behind this one."""
-        return () if after >= self._journal.number else list(self._journal.after(after))
-
-    def came(self, hello: Hello, address: str) -> str:
-        """A slave begins to follow; why it may not, if so."""
-        return self._tracker.meet(hello, address, self.now_s())
-
-    def acked(self, place: int, ack: Ack) -> None:
-        """It has so much."""
-        self.on_acked(place, ack)
-
-    def commits(self, body: bytes) -> None:
-        """Offsets that were committed there."""
-        self.on_commits(body)
-
-    def promised(self, place: int, epoch: int) -> None:
-        """It has the promise of this epoch on its disk."""
-        self.on_promised(place, epoch)
-
-    def went(self, place: int, is_leaving: bool) -> None:
-        """Its link ended."""
-        self.on_went(place, is_leaving)
-
-
-def tail_sum(store: Store, end: int) -> int:
-    """CRC-32 of the last few bytes before `end`, which is in the log."""
-    start, stop = tail_range(end, store.reader.log_start, store.settings.segment_bytes)
-    return crc32(store.raw(start, stop)) if stop > start else 0
-
-
 class MasterRole:
     """The wiring of a master; loop thread only."""
 
+    is_reshaping = False
+    granted_until_s = 0.0
+
     def __init__(
-        self, store: Store, tracker: InSyncTracker, source: Source, tables: Tables, journal: Journal, gate: WriteGate
+        self,
+        store: Store,
+        mastership: Mastership,
+        tables: Tables,
+        gate: WriteGate,
+        config: BrokerConfig,
+        facts: GroupFacts,
+        ended: Callable[[int], None],
     ) -> None:
-        self.tracker = tracker
+        """ended: called in the turn in which this master is sealed, with the epoch that ended its own."""
+        self.tracker = mastership.tracker
+        self.serving_lease = mastership.serving_lease
         self.is_sealed = False
         self.kept_listeners: list[Callable[[], None]] = []
+        self._mastership = mastership
+        self._now_s = mastership.clock.monotonic
         self._store = store
-        self._source = source
         self._tables = tables
-        self._journal = journal
-        tracker.newest = lambda: journal.number
+        self._journal = Journal(lambda: store.reader.log_start)
         self._gate = gate
-        self._is_sync = False
+        self._is_sync = config.role is Role.SYNC_MASTER
+        self._ended = ended
         self._tail_end = store.written.offset
-        self._clock: Clock | None = None
         self._slave_links: SlaveLinks | None = None
-        self.serving_lease: ServingLease | None = None  # there is a register
         self._offsets_due_s = 0.0
         self._delays: object = None
         self._tail_listeners: list[Callable[[], None]] = []
+        self._promise_asked: tuple[int, asyncio.Future[None]] | None = None  # of which slave
+        self.feed = SlaveFeed(store, mastership, self._journal, facts, self)
 
-    def wire(self, slave_links: SlaveLinks, is_sync: bool) -> None:
-        """Connect everything; nothing listens yet.  is_sync: SYNC_MASTER, whose writes need the set."""
-        store, source, tables = self._store, self._source, self._tables
-        self._slave_links, self._clock = slave_links, slave_links.clock
-        self._is_sync = is_sync
-        source.now_s = slave_links.clock.monotonic
-        source.on_acked, source.on_went, source.on_commits = self._acked, self._went, self._commits
-        self._carry(tables)
+    def wire(self, slave_links: SlaveLinks) -> None:
+        """Connect the links, which take from `feed`; nothing listens yet."""
+        store = self._store
+        self._slave_links = slave_links
+        self._carry(self._tables)
         self._journal.listen(slave_links.wake)
         store.written.listen(slave_links.wake)
         mark = store.share
@@ -238,10 +148,6 @@ class MasterRole:
         """Hear when it is."""
         self._tail_listeners.append(listener)
 
-    def _now_s(self) -> float:
-        assert self._clock is not None
-        return self._clock.monotonic()
-
     def _share(self, offset: int) -> None:
         self._confirm(self.tracker.share(offset, self._now_s()))
 
@@ -258,7 +164,7 @@ class MasterRole:
         """Alone in the set, nobody's promise stops us: only the clock does."""
         if self.serving_lease is None or len(self.tracker.insync.required) > 1:
             return True
-        return self.serving_lease.is_valid(self._now_s())
+        return self._mastership.may_serve()
 
     def _others(self) -> list[int]:
         insync = self.tracker.insync
@@ -271,7 +177,8 @@ class MasterRole:
             self.serving_lease.count(self._others())
         self._look()
 
-    def _acked(self, place: int, ack: Ack) -> None:
+    def acked(self, place: int, ack: Ack) -> None:
+        """Count what a slave has; see `SlaveNews`."""
         is_new = self.tracker.slaves[place].metadata != ack.metadata
         if self.serving_lease is not None and ack.echo:
             self.serving_lease.granted(place, ack.echo / 1e9, self._others())
@@ -285,13 +192,15 @@ class MasterRole:
         for listener in self.kept_listeners:
             listener()
 
-    def _went(self, place: int, is_leaving: bool) -> None:
+    def went(self, place: int, is_leaving: bool) -> None:
+        """Count a slave as away; see `SlaveNews`."""
         self._confirm(self.tracker.lose(place, is_leaving, self._now_s()))
         self._tell_kept()
         if is_leaving:
             self._look()
 
-    def _commits(self, body: bytes) -> None:
+    def commits(self, body: bytes) -> None:
+        """Merge offsets that were committed at a slave; see `SlaveNews`."""
         for key, value in ha.loads_object(body).items():
             self._tables.offsets.merge(key, value)
 
@@ -307,25 +216,32 @@ class MasterRole:
         return has_log and slave.metadata >= self._journal.number
 
     def ask_promise(self, place: int) -> asyncio.Future[None]:
-        """Have a slave promise the next epoch; done when it has it on its disk."""
+        """Have a slave promise the next epoch; done when the promise is on its disk."""
         assert self._slave_links is not None
         promised: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def said(other: int, epoch: int) -> None:
-            if other == place and epoch == self.tracker.epoch + 1 and not promised.done():
-                promised.set_result(None)
-
-        self._source.on_promised = said
+        self._promise_asked = place, promised
         self._slave_links.ask_promise(place, self.tracker.epoch + 1)
         return promised
 
-    def seal(self, epoch: int) -> None:
+    def promised(self, place: int, epoch: int) -> None:
+        """Take a slave's promise; see `SlaveNews`."""
+        asked, promised = self._promise_asked or (None, None)
+        if place == asked and epoch == self.tracker.epoch + 1 and promised is not None and not promised.done():
+            promised.set_result(None)
+
+    def fence(self, epoch: int) -> None:
+        """Do nothing: a master gives its word to nobody, so its promise can be written at once."""
+
+    def step_down(self, epoch: int) -> None:
         """Lead no more: the epoch is promised.  Nothing is taken, confirmed or sent to slaves from here on."""
         assert self._slave_links is not None
         self.is_sealed = True
         remark = f"service not available now: this master was sealed in epoch {epoch}; ask the group's next one"
         self._gate.shut(GATE_SEALED, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
         self._slave_links.end_links(f"the master was sealed in epoch {epoch}")
+        if self.serving_lease is not None:
+            self.serving_lease.end()
+        self._ended(epoch)
 
     def tick(self) -> None:
         """What goes by the clock, ten times a second."""
@@ -372,9 +288,45 @@ class MasterRole:
         """Why this master does not work yet."""
         return "this master waits until what its log holds from before is confirmed; start its slaves, or ask later"
 
-    def why_late(self, end: int) -> int:
-        """The send status of a message below `end` that was not confirmed in time."""
-        return _LATE[self.tracker.why_late(end, self._now_s())]
+    def status(self) -> MemberRole:
+        """MASTER until it is sealed."""
+        return MemberRole.NONE if self.is_sealed else MemberRole.MASTER
+
+    def why_not_ready(self) -> str:
+        """Why clients should go elsewhere; empty: they need not."""
+        if self.is_sealed:
+            return "sealed"
+        return "" if self._mastership.may_serve() else "has no serving lease"
+
+    def report(self) -> Mapping[str, object]:
+        """The in-sync set, and how far each slave is."""
+        now_s, written = self._now_s(), self._store.written.offset
+        slaves = {
+            str(place): {
+                "connected": slave.is_connected,
+                "lagBytes": max(0, written - slave.held),
+                "lagSeconds": round(self.tracker.lag_s(slave, now_s), 3),
+            }
+            for place, slave in self.tracker.slaves.items()
+        }
+        lease = self.serving_lease
+        serving_lease = {} if lease is None else {"permitMs": max(0, round((lease.until_s - now_s) * 1000))}
+        return {"inSync": self.tracker.in_sync, "slaves": slaves, **serving_lease}
+
+    def metrics(self) -> RoleMetrics:
+        """The in-sync set and the lag of each slave, by its brokerId."""
+        written, tracker, lease = self._store.written.offset, self.tracker, self.serving_lease
+        # The brokerId of a slave: its place in a static pair, its ordinal + 1 where there is a register.
+        ids = {str(place + (lease is not None)): slave for place, slave in tracker.slaves.items()}
+        return RoleMetrics(
+            epoch=tracker.epoch,
+            in_sync=len(tracker.in_sync),
+            in_sync_needed=tracker.rules.min_in_sync,
+            in_sync_changes=tracker.changes,
+            serving_lease_s=None if lease is None else max(0.0, lease.until_s - self._now_s()),
+            connected={broker_id: slave.is_connected for broker_id, slave in ids.items()},
+            lag_bytes={broker_id: max(0, written - slave.held) for broker_id, slave in ids.items()},
+        )
 
     # A writer of `broker.durably`: changes are kept when every in-sync member has them.
 

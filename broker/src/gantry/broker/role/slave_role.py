@@ -21,16 +21,18 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
 from gantry.broker.essential import essential
-from gantry.broker.role.master_role import tail_sum
-from gantry.broker.role.slave_tables import Tables, part_of, take_over
+from gantry.broker.role.forwarded_commits import ForwardedCommits
+from gantry.broker.role.group_role import RoleMetrics
+from gantry.broker.role.slave_feed import tail_sum
+from gantry.broker.role.slave_tables import Tables, take_over
 from gantry.errors import Refusal, StoreError
 from gantry.replication import member_files
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello, Step, Welcome
+from gantry.replication.hastate import Role as MemberRole
 from gantry.replication.link import Connector, SlaveLink
 from gantry.replication.member_files import Identity, Plan
 from gantry.store import reviving
-from gantry.wire import ha
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -70,7 +72,7 @@ class Outside:
     master_address: Callable[[], str]
     ask_again: Callable[[], None]
     restart: Callable[[str], None]
-    expect_news: Callable[[], None] = lambda: None
+    expect_news: Callable[[], None]
 
 
 class SlaveRole:
@@ -87,7 +89,7 @@ class SlaveRole:
         outside: Outside,
     ) -> None:
         self.master_written = 0
-        self.granted_until_s = 0.0  # before that nobody but the master has a promise of ours
+        self.granted_until_s = 0.0
         # The log will be cut, or begun elsewhere, or queues be built again from it, before anything else happens.
         self.is_reshaping = False
         self._store = store
@@ -102,7 +104,7 @@ class SlaveRole:
         self._running: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._wanted: tuple[SlaveLink | None, int] = (None, 0)
-        self._away: dict[str, dict[str, int]] = {}  # commits that the master does not have yet
+        self._commits = ForwardedCommits(tables.offsets)
         self._master_log_start = store.reader.log_start
         self._commits_due_s = self._ask_due_s = 0.0
         self._remark = ""
@@ -112,7 +114,7 @@ class SlaveRole:
     def wire(self, connector: Connector) -> None:
         """Connect everything; nothing runs yet."""
         self._connector = connector
-        self._tables.offsets.touched = set()
+        self._commits.begin()
         self._store.retention.owe(lambda: self._master_log_start)
         self._store.share.listen(connector.held)
         self._refuse()
@@ -136,7 +138,6 @@ class SlaveRole:
     def start(self, fail: Callable[[str], None]) -> None:
         """Look for the master and follow it; fail: the process has to end, and why."""
         assert self._connector is not None
-        self._connector.on_end = self.outside.expect_news
         self._running = essential(self._connector.run(), "following the master", fail)
 
     async def stop(self) -> None:
@@ -223,9 +224,17 @@ class SlaveRole:
             "after it was sealed as well, or empty this slave's folder"
         )
 
-    def seal(self, epoch: int) -> None:
+    def ended(self) -> None:
+        """Look for a new master: the link ended."""
+        self.outside.expect_news()
+
+    def fence(self, epoch: int) -> None:
         """Follow no master below this epoch, which is promised or about to be."""
         self.cut_off(f"epoch {epoch} was promised")
+
+    def step_down(self, epoch: int) -> None:
+        """Follow no master below this epoch, which is promised."""
+        self.fence(epoch)
 
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
         """The master asks for it: it wants to hand the group over."""
@@ -260,12 +269,7 @@ class SlaveRole:
         kept = [one for one in welcome.epochs.entries if one in mine and one.start <= welcome.at]
         plan = Plan(welcome.step, welcome.at, EpochTable(tuple(kept) if welcome.step is Step.CUT else ()))
         why = f"the log has to {'be cut' if welcome.step is Step.CUT else 'begin'} at {welcome.at} to follow the master"
-
-        def planned(error: StoreError | None) -> None:
-            if error is not None:
-                log.error("%s, which could not be written down: %s", why, error)
-
-        self.plan(plan, why, planned)
+        self.plan(plan, why, partial(_planned, why))
 
     def plan(self, plan: Plan, why: str, done: Callable[[StoreError | None], None]) -> None:
         """Follow nobody any more, have the next start change the log, and start again; done hears whether it will."""
@@ -300,8 +304,8 @@ class SlaveRole:
     def apply(self, number: int, changes: list[object]) -> None:
         """Take changes of metadata over; ValueError when they cannot be."""
         tables = self._tables
-        self._gather()  # else what was told here a moment ago would give way to what the master knew before
-        revivals, unknown = take_over(changes, self._store, tables, self._away)
+        self._commits.gather()  # else what was told here a moment ago would give way to what the master knew before
+        revivals, unknown = take_over(changes, self._store, tables, self._commits.away)
         self._name_skipped(unknown)
         tables.topics.save_if_changed()
         tables.groups.save_if_changed()
@@ -323,12 +327,7 @@ class SlaveRole:
         place, names = self._place, ", ".join(sorted(revivals)[:_NAMES_SAID])
         why = f"{len(revivals)} topics, {names} among them, were deleted here otherwise than in the group: their "
         why += "queues have to be built again from the log"
-
-        def planned(error: StoreError | None) -> None:
-            if error is not None:
-                log.error("%s, which could not be written down: %s", why, error)
-
-        self._start_again(partial(reviving.note, place.disk, place.root, revivals), why, planned)
+        self._start_again(partial(reviving.note, place.disk, place.root, revivals), why, partial(_planned, why))
 
     async def _keep(self) -> None:
         """Acknowledge changes when they are on the disk."""
@@ -352,31 +351,12 @@ class SlaveRole:
         now_s = self._connector.clock.monotonic()
         if now_s >= self._commits_due_s:
             self._commits_due_s = now_s + _COMMITS_S
-            self._hand_over()
+            link = self._connector.link
+            self._commits.send(link if link is not None and link.machine.is_following else None)
         if self.is_alone and now_s >= self._ask_due_s:
             self._ask_due_s = now_s + _LOOK_FOR_MASTER_S
             self.outside.ask_again()
         self._refuse()
-
-    def _gather(self) -> None:
-        offsets = self._tables.offsets
-        touched, offsets.touched = offsets.touched or (), set()
-        for key in touched:
-            value = offsets.value(key)
-            if value is not None:
-                self._away[key] = value
-
-    def _hand_over(self) -> None:
-        link = self._connector.link if self._connector is not None else None
-        self._gather()
-        while self._away and link is not None and link.machine.is_following:
-            part = part_of(self._away)
-            if not link.commit(ha.dumps(part)):
-                break
-            for key, sent in part.items():
-                left = {queue: offset for queue, offset in self._away.pop(key).items() if queue not in sent}
-                if left:
-                    self._away[key] = left
 
     @property
     def remark(self) -> str:
@@ -384,9 +364,36 @@ class SlaveRole:
         address = self.outside.master_address()
         return f"this broker is a slave; the master of its group is {address or 'not known here now'}"
 
+    def status(self) -> MemberRole:
+        """SLAVE while a master feeds this member."""
+        return MemberRole.NONE if self.is_alone else MemberRole.SLAVE
+
+    def why_not_ready(self) -> str:
+        """Why clients should go elsewhere; empty: they need not."""
+        return "follows nobody" if self.is_alone else ""
+
+    def _lag_bytes(self) -> int:
+        return max(0, self.master_written - self._store.written.offset)
+
+    def report(self) -> Mapping[str, object]:
+        """How far this slave is behind its master, and what it does not take."""
+        refused = {"refusedByMaster": self.refused} if self.refused else {}
+        skipped = {"skippedTables": sorted(self.skipped)} if self.skipped else {}
+        return {"lagBytes": self._lag_bytes(), **refused, **skipped}
+
+    def metrics(self) -> RoleMetrics:
+        """The link to the master."""
+        epoch = None if self.is_alone else self.epoch
+        return RoleMetrics(epoch, connected={"0": not self.is_alone}, lag_bytes={"0": self._lag_bytes()})
+
     def _refuse(self) -> None:
         remark = self.remark
         if GATE_SLAVE not in self._gate.reasons or remark != self._remark:
             self._remark = remark
             self._gate.reopen(GATE_SLAVE)
             self._gate.shut(GATE_SLAVE, Refusal(ResponseCode.SYSTEM_BUSY, remark))
+
+
+def _planned(why: str, error: StoreError | None) -> None:
+    if error is not None:
+        log.error("%s, which could not be written down: %s", why, error)

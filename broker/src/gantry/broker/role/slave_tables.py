@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.broker.durably import Durably
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
 
 _TABLE_CHARS = 40
-# Of a frame of a slave's, which may have 256 KiB (`wire.ha`): an offset takes 30 bytes at most, a key as much as 16.
-_OFFSETS_A_FRAME, _OFFSETS_A_KEY = 4000, 16
 Away = Mapping[str, Mapping[str, int]]
 
 
@@ -69,17 +66,6 @@ def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Awa
             raise ValueError(f"{str(change)[:80]} is no change")
         taker.one(change[0], change[1], change[2])
     return Taken(taker.revivals, taker.unknown)
-
-
-def part_of(away: Away) -> dict[str, dict[str, int]]:
-    """Return as many of these offsets as fit into one frame to the master, a part of a large topic's if need be."""
-    part, room = {}, _OFFSETS_A_FRAME
-    for key, offsets in away.items():
-        part[key] = dict(islice(offsets.items(), room))
-        room -= len(offsets) + _OFFSETS_A_KEY
-        if room <= 0:
-            break
-    return part
 
 
 class _Taker:

@@ -19,11 +19,12 @@ from gantry.broker.role import membership
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import OutcomeUnknownError
 from gantry.replication.record import Record
-from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
-from gantry.replication.role_decision import Claim, Lead, decide_role, disk_in
+from gantry.replication.register import RegisterConflictError, RegisterError, Seen
+from gantry.replication.role_decision import Lead
 
 if TYPE_CHECKING:
     from gantry.broker.role.membership import Membership
+    from gantry.broker.role.register_reader import RegisterReader
     from gantry.store.disk import Disk
     from gantry.store.store import Store
 
@@ -45,18 +46,18 @@ class Part:
         return self.seen is not None
 
 
-async def choose(config: BrokerConfig, member: Membership, store: Store, register: Register, disk: Disk) -> Part:
-    """Read the register, claim the next epoch if that is ours to do, and keep what it says on the disk."""
-    root, why = store.settings.root, ""
+async def choose(config: BrokerConfig, reader: RegisterReader, store: Store, disk: Disk) -> Part:
+    """Ask the register, claim the next epoch if that is this member's to do, and keep what it says on the disk."""
+    member, root, why = reader.member, store.settings.root, ""
+
+    def keep_number(record: Record) -> None:
+        number = reader.new_number(record)
+        if number is not None:
+            membership.take_number(member, disk, root, number)
+
     for _ in range(_ATTEMPTS):
         try:
-            seen = await register.read()
-            if seen is not None:
-                _take_number(member, disk, root, seen.record)
-            wanted = decide_role(None if seen is None else seen.record, member.known(store.written.offset))
-            if isinstance(wanted, Claim) and seen is not None:
-                seen = await register.write(wanted.record, seen.version)
-                wanted = Lead(wanted.record.epoch)
+            wanted, seen = await reader.consult(keep_number)
         except (RegisterConflictError, OutcomeUnknownError) as error:
             why = str(error)
             continue
@@ -78,9 +79,3 @@ async def choose(config: BrokerConfig, member: Membership, store: Store, registe
 def following(config: BrokerConfig, member: Membership) -> Part:
     """The part of somebody who does not lead."""
     return Part(replace(config, role=Role.SLAVE, id=member.place + 1))
-
-
-def _take_number(member: Membership, disk: Disk, root: str, record: Record) -> None:
-    number = disk_in(record, member.place, member.identity.store_uid)
-    if number is not None and number != member.term_promise.disk:
-        membership.take_number(member, disk, root, number)

@@ -1,0 +1,63 @@
+"""What a master has before anything is built around its store: its epoch, the in-sync set, the serving lease."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gantry.broker.role.membership import Membership, take_epoch
+from gantry.broker.settings.config import BrokerConfig, Role
+from gantry.broker.shares import replication_rules
+from gantry.replication.in_sync_tracker import InSyncTracker, Term
+from gantry.replication.serving_lease import ServingLease
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.broker.machine import Machine
+    from gantry.broker.role.register_news import RegisterNews
+    from gantry.clock import Clock
+    from gantry.replication.register import Seen
+    from gantry.store.store import Store
+
+# A slave's word lasts a little longer than the time between two renewals, so that one of them may get lost.
+GRANT_RENEWALS = 1.2
+_LATE = {
+    "self": ResponseCode.FLUSH_DISK_TIMEOUT,
+    "gone": ResponseCode.SLAVE_NOT_AVAILABLE,
+    "slow": ResponseCode.FLUSH_SLAVE_TIMEOUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mastership:
+    """One epoch of one master.  With a register: its record when the epoch began, and the serving lease."""
+
+    tracker: InSyncTracker
+    clock: Clock
+    seen: Seen | None = None
+    serving_lease: ServingLease | None = None
+
+    def may_serve(self) -> bool:
+        """Whether this master may serve now: always without a register, else while its serving lease is valid."""
+        return self.serving_lease is None or self.serving_lease.is_valid(self.clock.monotonic())
+
+    def why_late(self, end: int) -> int:
+        """The send status of a message that ends at `end` and was not confirmed in time."""
+        return _LATE[self.tracker.why_late(end, self.clock.monotonic())]
+
+
+def begin(
+    config: BrokerConfig, member: Membership, store: Store, machine: Machine, seen: Seen | None, news: RegisterNews
+) -> Mastership | None:
+    """Begin the epoch that the register gave this member, or take the next one without a register; None: a slave."""
+    if config.role is Role.SLAVE:
+        return None
+    end, clock, rules = store.written.offset, machine.clock, replication_rules(config)
+    if seen is None:
+        ends = store.reader.log_start, end
+        store.in_reserve(partial(take_epoch, member, machine.disk, store.settings.root, *ends))
+        return Mastership(InSyncTracker(end, store.confirmed.offset, Term(member.epochs.last_epoch), rules), clock)
+    term = Term(seen.record.epoch, member.me.member, seen.record.in_sync, clock.monotonic())
+    tracker = InSyncTracker(end, store.confirmed.offset, term, rules, lambda change: news.hurry())
+    return Mastership(tracker, clock, seen, ServingLease(config.replication.renew_every_s * GRANT_RENEWALS))

@@ -1,0 +1,48 @@
+"""What the register says to this member, and the epoch that it claims there.
+
+The one place that reads the register, decides (`replication.role_decision`) and writes a claim.  A claim counts when
+the register answered that it was written; an outcome that is not known gives no epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gantry.replication.record import Record
+from gantry.replication.role_decision import Claim, Follow, Lead, Stand, decide_role, disk_in
+
+if TYPE_CHECKING:
+    from gantry.broker.role.membership import Membership
+    from gantry.replication.register import Register, Seen
+    from gantry.store.store import Store
+
+
+class RegisterReader:
+    """The register as one member sees it; used at the start of a life, and by the watcher while it goes on."""
+
+    def __init__(self, register: Register, member: Membership, store: Store) -> None:
+        self.register = register
+        self.member = member
+        self._store = store
+
+    async def consult(self, noted: Callable[[Record], None]) -> tuple[Lead | Follow | Stand, Seen | None]:
+        """Read the register, decide, and claim the next epoch if this member has to; what was read or written last.
+
+        noted: called with the record that was read, before the decision.  Errors: RegisterConflictError (somebody else
+        wrote first), RegisterError, and OutcomeUnknownError when a claim was sent and not answered.
+        """
+        seen = await self.register.read()
+        if seen is not None:
+            noted(seen.record)
+        known = self.member.known(self._store.written.offset)
+        wanted = decide_role(None if seen is None else seen.record, known)
+        if not isinstance(wanted, Claim):
+            return wanted, seen
+        assert seen is not None, "only a record names a former process"
+        return Lead(wanted.record.epoch), await self.register.write(wanted.record, seen.version)
+
+    def new_number(self, record: Record) -> int | None:
+        """The number that the record gives this member's disk, when the member has another one; else None."""
+        number = disk_in(record, self.member.place, self.member.identity.store_uid)
+        return None if number == self.member.term_promise.disk else number

@@ -1,0 +1,131 @@
+"""What a link needs at the master's end (`Source`, `LinkRules`) and the slave's (`Sink`, `LinkWaits`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantry.errors import StoreError
+from gantry.replication.handshake import Hello, No, Welcome
+from gantry.replication.pace import LINK_S
+from gantry.wire.ha import Ack
+
+_AGAIN_S = 1.0
+
+
+class Source(Protocol):
+    """What the links call in the broker; all on the loop."""
+
+    @property
+    def marks(self) -> tuple[int, int, int]:
+        """The written and the confirmed offset, and where the log begins."""
+        ...
+
+    def judge(self, hello: Hello) -> Welcome | No:
+        """Return the answer to a slave's hello."""
+        ...
+
+    def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
+        """Return whole records from `start` on, and the offset of the next ones."""
+        ...
+
+    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
+        """Read a stretch of cold log, then call done. Return its length in bytes, 0 when it is warm already."""
+        ...
+
+    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
+        """Return the numbered changes of metadata after this one; after 0: the whole metadata."""
+        ...
+
+    def came(self, hello: Hello, address: str) -> str:
+        """Note that a slave begins to follow. Return why it may not; empty: it may."""
+        ...
+
+    def is_waited_for(self, place: int) -> bool:
+        """Return whether writes are confirmed, or accepted, only with this slave."""
+        ...
+
+    def acked(self, place: int, ack: Ack) -> None:
+        """Note what a slave has acknowledged."""
+        ...
+
+    def commits(self, body: bytes) -> None:
+        """Apply consumer offsets that were committed on a slave; ValueError when they are invalid."""
+        ...
+
+    def promised(self, place: int, epoch: int) -> None:
+        """Note that the slave has the promise of this epoch on its disk; it takes no more records of this one."""
+        ...
+
+    def went(self, place: int, is_leaving: bool) -> None:
+        """Note that a slave's link ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRules:
+    """Seconds between two beats; seconds without a word after which a link ends; whether beats ask for a grant now, a
+    slave's word to promise no other epoch for a while.
+    """
+
+    beat_s: float
+    silence_s: float
+    asks_grant: Callable[[], bool]
+
+
+class Sink(Protocol):
+    """What the link calls in the broker; all on the loop."""
+
+    def hello(self) -> tuple[Hello, int]:
+        """Return this slave's hello, and the offset up to which it holds its log by its flush policy."""
+        ...
+
+    def master(self) -> str:
+        """Return HOST:PORT of the master's replication port; empty while it is not known."""
+        ...
+
+    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+        """Put the contents of the welcome on the disk, then call done."""
+        ...
+
+    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
+        """Put the promise of an epoch on the disk, then call done."""
+        ...
+
+    def reshape(self, welcome: Welcome) -> None:
+        """The log has to be cut or begun at another offset, which needs a closed store."""
+        ...
+
+    def append(self, start: int, records: memoryview) -> int:
+        """Write records at `start`. Return the log's new end."""
+        ...
+
+    def held(self) -> int:
+        """Return the offset up to which it holds its log by its flush policy."""
+        ...
+
+    def beaten(self, now_s: float) -> None:
+        """Note that a beat of the master arrived."""
+        ...
+
+    def apply(self, number: int, changes: list[object]) -> None:
+        """Apply changes of metadata; ValueError when they are invalid."""
+        ...
+
+    def marks(self, confirmed: int, log_start: int, written: int) -> None:
+        """Note the confirmed offset, and where the master's log begins and ends."""
+        ...
+
+    def ended(self) -> None:
+        """Note that the link ended."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkWaits:
+    """Seconds: pauses between links double from `first_s` to `again_s`; a master silent for `silence_s` is left."""
+
+    first_s: float = _AGAIN_S
+    again_s: float = _AGAIN_S
+    silence_s: float = LINK_S
