@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from gantry.append.acks import AckLimits, Acks, flush_is_late
-from gantry.append.admit import Admission, WriteGate
+from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.consume.sendback import SendBack
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, records
@@ -74,7 +74,7 @@ class SendBackPlay:
         self.groups = Groups(MemoryState(), self.clock, GroupSettings())
         self.groups.put(self.group)
         self.gate = WriteGate()
-        self.admission = Admission(self.topics, self.groups, self.gate, Limits(100_000, 30_000), "b")
+        self.admission = Admission(self.topics, self.groups, self.gate, MessageLimits(100_000, 30_000), "b")
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20), flush_is_late, None)
         self.handler = SendBack(self.store, self.acks, self.admission, self.topics, self.groups, self._postpone)
         self.connection: Any = FakeConnection()

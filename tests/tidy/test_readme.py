@@ -82,7 +82,7 @@ def test_the_chinese_readme_has_the_same_commands_and_programs() -> None:
 
 
 _SOURCE = "broker/src/gantry/"
-_README_CHARS_MAX = 12_600
+_README_CHARS_MAX = 10 * 1024
 _SAID_BY_THEIR_PACKAGE = {"leaves/_fast", "consume/sql92"}
 
 
@@ -103,10 +103,3 @@ def test_the_architecture_says_a_sentence_about_each_package_and_about_no_other(
     assert set(said) == here - _SAID_BY_THEIR_PACKAGE and len(said) == len(set(said))
 
 
-def test_the_walk_of_a_message_passes_only_places_that_exist() -> None:
-    walk = _text("ARCHITECTURE.md").partition("## 5. ")[2].partition("\nWithout replication")[0]
-    steps = [line.split("|") for line in walk.splitlines() if re.match(r"\| \d", line)]
-    assert len(steps) == 14
-    for _, number, where, *_ in steps:
-        for place in re.findall(r"`([a-z_]+(?:/[a-z_]+)+)`", where.partition("*(later)*")[0]):
-            assert (ROOT / "broker/src/gantry" / f"{place}.py").exists(), f"step {number}: {place}"

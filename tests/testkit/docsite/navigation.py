@@ -41,6 +41,7 @@ SECTIONS = (
         "Run a cluster on your machine, send the first messages, and see what happens when a broker dies.",
         (
             Page("broker/docs/local.md", "A cluster on one machine"),
+            Page("broker/docs/compatibility.md"),
             Page("broker/README.md", "The distribution gantrymq"),
             Page("README.zh-CN.md", "简体中文"),
         ),
@@ -115,6 +116,7 @@ SECTIONS = (
             Page("broker/docs/replication.md", "Replication"),
             Page("broker/docs/record-format.md"),
             Page("broker/docs/store.md"),
+            Page("broker/docs/hot-path.md"),
         ),
     ),
     Section(
