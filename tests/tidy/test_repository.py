@@ -18,7 +18,7 @@ from testkit.sources import ROOT, git, nodes_of, python_files, tracked_files
 
 # The user fixed the folders at the top; documents and the tools' configuration may stand beside them.
 SOURCE_AT_THE_TOP = {"operator", "broker", "charts", "crds", "spark", "tests", "Dockerfile", "skaffold.yaml"}
-FOLDERS_BESIDE = {".ci", "requirements"}
+FOLDERS_BESIDE = {".ci", ".devcontainer", "requirements"}
 FILES_BESIDE = {
     ".gitignore", ".dockerignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml",
     "README.md", "README.zh-CN.md", "ARCHITECTURE.md", "STYLE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",

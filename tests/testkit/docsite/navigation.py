@@ -125,6 +125,7 @@ SECTIONS = (
         "How the code is built, written, tested and measured; what changed.",
         (
             Page("CONTRIBUTING.md"),
+            Page("tests/README.md", "Tests: which level finds what"),
             Page("ARCHITECTURE.md", "Architecture"),
             Page("STYLE.md", "Style"),
             Page("CHANGELOG.md"),
