@@ -54,17 +54,20 @@ def test_links_lead_to_pages_of_the_site() -> None:
 def test_a_link_that_leads_nowhere_is_refused_with_its_line() -> None:
     with pytest.raises(BrokenLinkError, match=r"broker/docs/store.md:2: gone.md leads nowhere"):
         _rewritten("first\n[gone](gone.md)")
+    with pytest.raises(BrokenLinkError, match=r"broker/docs/store.md:1: client.md#gone names a heading"):
+        _rewritten("[gone](client.md#gone)")
 
 
 def test_a_docstring_keeps_its_blocks_and_names() -> None:
     lines = ["A *star* and a_ `Known` and `other`s:", "", "    one    two", "", "After."]
     made = docstrings.as_rst(lines, {"Known": "gantry.client.Known"}.get)
     assert made[0] == r"A \*star\* and a\_ :py:obj:`Known <gantry.client.Known>` and ``other``\ s:"
-    assert [each for each in made if each] == [made[0], ".. code-block:: text", "    one    two", "After."]
+    assert [each for each in made if each] == [made[0], ".. code-block:: text", " " * 8 + "one    two", "After."]
+    assert docstrings.as_rst(["Both:", "- `a`", "  b", "End"], {}.get) == ["Both:", "", "- ``a``", "  b", "", "End", ""]
     assert docstrings.as_rst(["1. stop, 2. go"], {}.get)[0] == r"1\. stop, 2. go"
 
 
 def test_a_field_is_described_by_the_comment_of_its_line() -> None:
     said = docstrings.field_comments(gantry.client.ProducerSettings)
-    assert said["attempt_timeout_s"].startswith("of one attempt")
+    assert said["attempt_timeout_s"].startswith("Of one attempt")
     assert "pull_messages_max" in docstrings.bare_fields(gantry.client.ConsumerSettings)

@@ -7,7 +7,7 @@ Rewritten are
 - names of documents in backticks (`store.md`): they become links;
 - the languages of fenced blocks that only our own tests know: they become plain text.
 
-A link that leads nowhere raises BrokenLinkError with its document and line.  Anchors are checked by Sphinx.
+A link that leads nowhere, or to a heading that is not there, raises BrokenLinkError with its document and line.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import posixpath
 import re
 import shutil
+from functools import cache
 from pathlib import Path
 
 import gantry.client
@@ -29,7 +30,9 @@ _OF_SUFFIX = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml",
 _FENCE = re.compile(r"^(\s*)(```+|~~~+)\s*(\S*)(.*)$")
 _LINK = re.compile(r"\]\(([^()\s]+)\)")
 _NAMED = re.compile(r"(?<![\[`\w])`([\w./-]+\.md)`(?![`\w])")
-_OUTSIDE = re.compile(r"[a-z][a-z+.-]*:|#")
+_OUTSIDE = re.compile(r"[a-z][a-z+.-]*:")
+_HEADING = re.compile(r"^#{1,6} +(.*?)(?: +#+)?$", re.MULTILINE)
+_BLOCKS = re.compile(r"^(```+|~~~+).*?^\1\s*$", re.MULTILINE | re.DOTALL)
 
 
 class BrokenLinkError(Exception):
@@ -96,9 +99,11 @@ class Assembly:
         if _OUTSIDE.match(target):
             return target
         path, _, anchor = target.partition("#")
-        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(document), path))
+        wanted = posixpath.normpath(posixpath.join(posixpath.dirname(document), path)) if path else document
         if wanted in self._documents:
-            return _relative(document, _place(wanted)) + (f"#{anchor}" if anchor else "")
+            if anchor and anchor not in _anchors(wanted):
+                raise BrokenLinkError(f"{document}:{line}: {target} names a heading that {wanted} does not have")
+            return (_relative(document, wanted) if path else "") + (f"#{anchor}" if anchor else "")
         if wanted not in self._files and wanted not in self._folders:
             raise BrokenLinkError(f"{document}:{line}: {target} leads nowhere")
         self._show(wanted)
@@ -123,6 +128,18 @@ class Assembly:
         path = self._folder / place
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
+
+
+@cache
+def _anchors(document: str) -> frozenset[str]:
+    """Return the anchors of a document's headings, as GitHub makes them."""
+    text = _BLOCKS.sub("", (ROOT / document).read_text(encoding="utf-8"))
+    found: list[str] = []
+    for heading in _HEADING.findall(text):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+        found.append(f"{slug}-{found.count(slug)}" if slug in found else slug)
+    return frozenset(found)
 
 
 def _place(document: str) -> str:

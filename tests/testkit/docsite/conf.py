@@ -18,6 +18,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
 
+import gantry.errors
 from testkit.docsite import docstrings, navigation
 from testkit.docsite.environment import MERMAID
 from testkit.sources import ROOT
@@ -65,6 +66,7 @@ toc_object_entries = False
 _LINKED = {
     **{name: f"gantry.client.{name}" for names in navigation.CLIENT.values() for name in names},
     **{name: f"pyspark_gantrymq.{name}" for name in navigation.SPARK},
+    **{name: f"gantry.errors.{name}" for name in vars(gantry.errors) if name.endswith(("Error", "Refusal"))},
 }
 
 
@@ -92,6 +94,8 @@ def convert_docstring(app: Sphinx, what: str, name: str, obj: Any, options: Any,
     if what == "attribute":
         owner, _, field = name.rpartition(".")
         lines[:] = docstrings.field_comments(_object(owner)).get(field, "").splitlines() or lines
+        if lines[:1] and lines[0].startswith("Alias for field number"):
+            lines.clear()
     lines[:] = docstrings.as_rst(lines, _LINKED.get)
 
 

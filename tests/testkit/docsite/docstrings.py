@@ -1,8 +1,8 @@
 """Our docstrings as reStructuredText, which autodoc expects.
 
-They are plain text: paragraphs, indented blocks that keep their lines, `names` in backticks.  Nothing else has a
-meaning, so every other character that reStructuredText would interpret is escaped.  A field of a dataclass has no
-docstring; the comment at the end of its line says what it is.
+They are plain text: paragraphs, lists with hyphens, indented blocks that keep their lines, `names` in backticks.
+Nothing else has a meaning, so every other character that reStructuredText would interpret is escaped.  A field of a
+dataclass has no docstring; the comment at the end of its line says what it is.
 """
 
 from __future__ import annotations
@@ -25,18 +25,20 @@ _LIST = re.compile(r"^(\d+|[a-zA-Z#])([.)]) ")
 def as_rst(lines: Sequence[str], link: Callable[[str], str | None]) -> list[str]:
     """Return the docstring for Sphinx; `link` gives the full name of a documented object, or None for other text."""
     made: list[str] = []
-    is_block = False
+    is_block = is_list = False
     for line in lines:
         if not line.strip():
             made.append("")
             continue
-        begins = line.startswith("    ")
-        if begins and not is_block:
+        is_indented = line.startswith(" ")
+        if not is_indented:
+            if line.startswith("- ") != is_list or is_block:
+                made.append("")
+            is_list = line.startswith("- ")
+        if is_indented and not is_list and not is_block:
             made += ["", ".. code-block:: text", ""]
-        elif is_block and not begins:
-            made.append("")
-        is_block = begins
-        made.append(line if begins else _text(line, link))
+        is_block = is_indented and not is_list
+        made.append(f"    {line}" if is_block else _text(line, link))
     return [*made, ""]
 
 
@@ -82,4 +84,5 @@ def bare_fields(owner: type) -> list[str]:
 def _comments(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string.lstrip("# ")
+            comment = token.string.lstrip("# ")
+            yield token.start[0], comment[:1].upper() + comment[1:]
