@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, DataSourc
 from pyspark.sql.types import Row, StructType
 
 from gantry.client.blocking import BlockingPuller
-from gantry.client.identity import Identity
+from gantry.client.identity import ClientIdentity
 from gantry.clock import SystemClock
 from gantry.model.message import StoredMessage
 from pyspark_gantrymq import columns, options, rows, sinkcolumns, sinkoptions
@@ -71,7 +71,7 @@ class RowWriter(DataSourceStreamWriter):
 
     def write(self, iterator: Iterator[Row]) -> Written:
         """Send the rows of a partition."""
-        ids = Identity(self._given.namesrv, SystemClock()).message_ids
+        ids = ClientIdentity(self._given.namesrv, SystemClock()).message_ids
         sender = SinkSender(self._given, "", "")
         try:
             for row in iterator:

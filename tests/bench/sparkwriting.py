@@ -15,7 +15,7 @@ from pyspark.sql.conversion import ArrowTableToRowsConversion as Conversion
 from pyspark.sql.types import BinaryType, MapType, StringType, _create_row
 from sparktuples import row_of
 
-from gantry.client.identity import Identity
+from gantry.client.identity import ClientIdentity
 from gantry.clock import SystemClock
 from gantry.leaves.frames import Command, encode
 from gantry.model.route import BrokerData, QueueData, TopicRoute
@@ -62,14 +62,14 @@ def _sender() -> SinkSender:
 
 
 def _from_arrow(batch: pa.RecordBatch) -> None:
-    sender, ids = _sender(), Identity(_NAMESRV, SystemClock()).message_ids
+    sender, ids = _sender(), ClientIdentity(_NAMESRV, SystemClock()).message_ids
     for row in sinkcolumns.rows(batch, "t", ids):
         sender.send(row)
     sender.finish()
 
 
 def _from_rows(batch: pa.RecordBatch) -> None:
-    sender, ids = _sender(), Identity(_NAMESRV, SystemClock()).message_ids
+    sender, ids = _sender(), ClientIdentity(_NAMESRV, SystemClock()).message_ids
     makers = [Conversion._create_converter(_TYPES[name], binary_as_bytes=True) for name in batch.schema.names]
     columns = [column.to_pylist() for column in batch.columns]
     for values in zip(*columns, strict=True):

@@ -13,11 +13,11 @@ import pytest
 
 from gantry.model import names
 from gantry.store.settings import Flush
-from gantry.transaction.checker import Rules
+from gantry.transaction.checker import CheckPolicy
 from testkit.simdisk import Faults, PowerCut
 from testkit.transactionplay import COMMIT, ROLLBACK, Half, TransactionPlay
 
-_RULES = Rules(immunity_ms=0, checks_max=0, settled_behind_max=3, settled_behind_factor=0, unmarked_bytes_max=500)
+_RULES = CheckPolicy(immunity_ms=0, checks_max=0, settled_behind_max=3, settled_behind_factor=0, unmarked_bytes_max=500)
 _SMALL = {"segment_bytes": 8192, "queue_file_entries": 8, "index_slots": 16, "index_entries": 24}
 _PASSES_MAX = 20
 _ROUNDS = 6

@@ -13,8 +13,8 @@ from gantry.errors import Refusal
 from gantry.model import names
 from gantry.store import filenames
 from gantry.store.settings import Flush
-from gantry.transaction.checker import Rules
-from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.checker import CheckPolicy
+from gantry.transaction.oplog import Settled, TransactionState
 from testkit.transactionplay import COMMIT, ROLLBACK, TransactionPlay
 
 _SECTOR_BYTES = 512
@@ -22,10 +22,10 @@ _SEGMENT_BYTES = 1 << 16
 
 
 # A mark whenever something stands behind the last op.
-_MARKING = Rules(unmarked_bytes_max=0)
+_MARKING = CheckPolicy(unmarked_bytes_max=0)
 
 
-def _play(rules: Rules | None = None) -> TransactionPlay:
+def _play(rules: CheckPolicy | None = None) -> TransactionPlay:
     return TransactionPlay(Flush.SYNC, rules, segment_bytes=_SEGMENT_BYTES)
 
 
@@ -121,7 +121,7 @@ def test_every_place_of_a_transaction_gets_its_op_whatever_a_crash_took() -> Non
 def test_a_torn_giving_up_gives_up_once() -> None:
     repaired = set()
     for number in count():
-        play = _play(Rules(checks_max=1))
+        play = _play(CheckPolicy(checks_max=1))
         play.half(b"x" * 900, key="k")
         play.flush()
         play.join()
@@ -141,7 +141,7 @@ def test_a_torn_giving_up_gives_up_once() -> None:
         for _ in range(3):
             play.run_pass(30_000)
             play.flush()
-        assert not play.book.open and play.settling.outcome(0) is Outcome.GIVEN_UP
+        assert not play.book.open and play.settling.outcome(0) is TransactionState.GIVEN_UP
         assert len(list(play.records(names.CHECK_MAX_TIME_TOPIC))) == 1, at
     assert repaired == {0, 1}
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_repaired_yet_has_ended_all_the_same() -> None:
     half = play.half(key="k")
     play.flush()
     play.gate.shut("full", Refusal(14, "no room"))
-    assert not play.settling.repair([Settled(half.queue_offset, Outcome.COMMITTED)])
+    assert not play.settling.repair([Settled(half.queue_offset, TransactionState.COMMITTED)])
     play.join()
     assert play.run_pass(30_000) == []
     assert play.end(half, COMMIT) == 0 and play.end(half, ROLLBACK) == 200

@@ -16,14 +16,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 
-from gantry.transaction.checker import Book, Decision, OpenHalf, Rules, decide
+from gantry.transaction.checker import Book, CheckAction, CheckPolicy, OpenHalf, decide
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.oplog import Settled, TransactionState
 
 _EXAMPLES = 800 if os.environ.get("CI") == "true" else 300
 _START_MS = 1_000_000_000
-_RULES = Rules(immunity_ms=6_000, checks_max=3, age_max_ms=3_600_000, settled_behind_max=4, settled_behind_factor=1)
-_FINAL = (Outcome.COMMITTED, Outcome.ROLLED_BACK)
+_RULES = CheckPolicy(
+    immunity_ms=6_000, checks_max=3, age_max_ms=3_600_000, settled_behind_max=4, settled_behind_factor=1
+)
+_FINAL = (TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
 
 
 @dataclass
@@ -36,7 +38,7 @@ class Known:
     since_ms: int
     immunity_s: int | None
     checks: int = 0
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionState = TransactionState.OPEN
     asked_at: int = -1
 
 
@@ -73,7 +75,7 @@ class CheckerMachine(RuleBasedStateMachine):
     @rule(root=roots, is_commit=st.booleans())
     def settle(self, root: int, is_commit: bool) -> None:
         known = self.known[root]
-        outcome = Outcome.COMMITTED if is_commit else Outcome.ROLLED_BACK
+        outcome = TransactionState.COMMITTED if is_commit else TransactionState.ROLLED_BACK
         answered = self.book.outcome(root)
         if known.outcome in _FINAL:
             assert answered in (known.outcome, None), "a final outcome stays, or is looked up in the index"
@@ -83,15 +85,15 @@ class CheckerMachine(RuleBasedStateMachine):
 
     @rule(roots=st.lists(roots, min_size=1, max_size=5, unique=True))
     def settle_together(self, roots: list[int]) -> None:
-        open_ones = [self.known[root] for root in roots if self.known[root].outcome is Outcome.OPEN]
+        open_ones = [self.known[root] for root in roots if self.known[root].outcome is TransactionState.OPEN]
         if open_ones:
-            self._append_op(open_ones, Outcome.COMMITTED)
+            self._append_op(open_ones, TransactionState.COMMITTED)
             self._dispatch(self.log[-1:])
 
     @rule(root=roots)
     def put_back(self, root: int) -> None:
         known = self.known[root]
-        if known.outcome is Outcome.OPEN:
+        if known.outcome is TransactionState.OPEN:
             known.current = self.halves
             self._append_half(known, is_rearmed=False)
             self._dispatch(self.log[-1:])
@@ -100,26 +102,26 @@ class CheckerMachine(RuleBasedStateMachine):
     def put_back_crossed_by_a_commit(self, root: int, is_swapped: bool) -> None:
         """Both are written before either is dispatched; the dispatcher may bring the two queues in any order."""
         known = self.known[root]
-        if known.outcome is not Outcome.OPEN:
+        if known.outcome is not TransactionState.OPEN:
             return
         before = known.current
         known.current = self.halves
         self._append_half(known, is_rearmed=False)
-        self._append_op([known], Outcome.COMMITTED, before)
+        self._append_op([known], TransactionState.COMMITTED, before)
         crossed = self.log[-2:]
         self._dispatch(crossed[::-1] if is_swapped else crossed)
 
     @rule(root=roots)
     def give_up(self, root: int) -> None:
-        if self.known[root].outcome is Outcome.OPEN:
-            self._append_op([self.known[root]], Outcome.GIVEN_UP)
+        if self.known[root].outcome is TransactionState.OPEN:
+            self._append_op([self.known[root]], TransactionState.GIVEN_UP)
             self._dispatch(self.log[-1:])
 
     @rule(root=roots)
     def arm_again(self, root: int) -> None:
         known = self.known[root]
-        if known.outcome is Outcome.GIVEN_UP:
-            known.outcome, known.current, known.checks = Outcome.OPEN, self.halves, 0
+        if known.outcome is TransactionState.GIVEN_UP:
+            known.outcome, known.current, known.checks = TransactionState.OPEN, self.halves, 0
             known.since_ms = self.now_ms
             self._append_half(known, is_rearmed=True)
             self._dispatch(self.log[-1:])
@@ -134,11 +136,11 @@ class CheckerMachine(RuleBasedStateMachine):
             known = self.known[half.root]
             decision = decide(half, self.now_ms, _RULES)
             assert decision is self._expected(known), (decision, known)
-            if decision is Decision.ASK and has_channel:
+            if decision is CheckAction.ASK and has_channel:
                 half.checks += 1
                 known.checks += 1
-            elif decision is Decision.GIVE_UP or (decision is Decision.UNANSWERED and has_channel):
-                self._append_op([known], Outcome.GIVEN_UP)
+            elif decision is CheckAction.GIVE_UP or (decision is CheckAction.UNANSWERED and has_channel):
+                self._append_op([known], TransactionState.GIVEN_UP)
                 self._dispatch(self.log[-1:])
 
     @rule()
@@ -162,7 +164,7 @@ class CheckerMachine(RuleBasedStateMachine):
     def segment_goes(self, limit: int) -> None:
         """Nothing open stays below the log offset that retention wants, which lies below the end of the log."""
         limit = min(limit, self.log_end)
-        for half in list(self.book.must_move(Rules(settled_behind_max=1 << 40), limit)):
+        for half in list(self.book.must_move(CheckPolicy(settled_behind_max=1 << 40), limit)):
             assert half.log_offset < limit
             known = self.known[half.root]
             known.current = self.halves
@@ -203,7 +205,7 @@ class CheckerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_book_says_what_the_model_says(self) -> None:
-        open_ones = {known.root: known for known in self.known.values() if known.outcome is Outcome.OPEN}
+        open_ones = {known.root: known for known in self.known.values() if known.outcome is TransactionState.OPEN}
         found = {half.root: half for half in self.book.open.values()}
         assert found.keys() == open_ones.keys(), "nothing is skipped, nothing comes back"
         for root, known in open_ones.items():
@@ -229,15 +231,15 @@ class CheckerMachine(RuleBasedStateMachine):
 
     # -- how
 
-    def _expected(self, known: Known) -> Decision:
+    def _expected(self, known: Known) -> CheckAction:
         age_ms = self.now_ms - known.born_ms
         immunity_ms = 6_000 if known.immunity_s is None else known.immunity_s * 1000
         is_immune = age_ms >= 0 and age_ms <= immunity_ms
         if is_immune:
-            return Decision.WAIT
+            return CheckAction.WAIT
         if self.now_ms > known.since_ms + 3_600_000:
-            return Decision.GIVE_UP
-        return Decision.UNANSWERED if known.checks >= 3 else Decision.ASK
+            return CheckAction.GIVE_UP
+        return CheckAction.UNANSWERED if known.checks >= 3 else CheckAction.ASK
 
     def _append_half(self, known: Known, is_rearmed: bool) -> None:
         text = b"PGROUP\x01g\x02REAL_TOPIC\x01t\x02"
@@ -255,7 +257,7 @@ class CheckerMachine(RuleBasedStateMachine):
         self.halves += 1
         self.log_end += 1
 
-    def _append_op(self, ones: list[Known], outcome: Outcome, *more: int) -> None:
+    def _append_op(self, ones: list[Known], outcome: TransactionState, *more: int) -> None:
         settled = []
         for known in ones:
             copies = tuple(at for at in dict.fromkeys((known.current, *more)) if at != known.root)

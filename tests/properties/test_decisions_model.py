@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gantry.transaction.batches import BatchKey
 from gantry.transaction.decisions import Decisions
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.sinks import Batch
 from testkit.memory_state import MemoryState
 
@@ -37,7 +37,7 @@ class Half:
     group: str
     batch: int
     part: str
-    outcome: Outcome = Outcome.OPEN
+    outcome: TransactionState = TransactionState.OPEN
 
 
 class SinkMachine(RuleBasedStateMachine):
@@ -110,7 +110,7 @@ class SinkMachine(RuleBasedStateMachine):
     def look(self, group: str) -> None:
         """The group ends what it has a verdict on."""
         for half in self.halves:
-            if half.group == group and half.outcome is Outcome.OPEN:
+            if half.group == group and half.outcome is TransactionState.OPEN:
                 key = BatchKey(SINK, half.batch, half.part, HOME)
                 half.outcome = self.tables[group].verdict(key)
 
@@ -162,9 +162,9 @@ class SinkMachine(RuleBasedStateMachine):
     def what_is_delivered_was_decided_and_what_is_dropped_was_not(self) -> None:
         for half in self.halves:
             is_chosen = half.part in self.truth.get(half.batch, ())
-            if half.outcome is Outcome.COMMITTED:
+            if half.outcome is TransactionState.COMMITTED:
                 assert is_chosen and half.part not in self.aborted, half
-            elif half.outcome is Outcome.ROLLED_BACK:
+            elif half.outcome is TransactionState.ROLLED_BACK:
                 assert not is_chosen, half
             else:
                 assert not (is_chosen and half.batch <= self.done), f"done, and not delivered: {half}"

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from gantry.errors import Refusal
 from gantry.model.topic import DataVersion, TopicConfig
-from gantry.nameserver.table import Registration, RouteTable
+from gantry.nameserver.table import BrokerRegistration, RouteTable
 
 TOPICS = {name: TopicConfig(name) for name in ("T", "TBW102")}
 
@@ -16,9 +16,9 @@ registrations = st.lists(
 )
 
 
-def news(broker_id: int, member: int, epoch: int) -> Registration:
+def news(broker_id: int, member: int, epoch: int) -> BrokerRegistration:
     address = f"10.0.0.{member}:10911"
-    return Registration("C", "b", broker_id, address, address, TOPICS, DataVersion(1, epoch, 0))
+    return BrokerRegistration("C", "b", broker_id, address, address, TOPICS, DataVersion(1, epoch, 0))
 
 
 @given(registrations)

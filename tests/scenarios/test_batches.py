@@ -15,7 +15,7 @@ from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue
 from gantry.store.settings import Flush
 from gantry.transaction import batchends
-from gantry.transaction.checker import Rules
+from gantry.transaction.checker import CheckPolicy
 from gantry.wire import bodies
 from gantry.wire.codes import ResponseCode
 from testkit.transactionplay import ROLLBACK, Half, TransactionPlay
@@ -179,7 +179,7 @@ def test_what_waits_for_its_copies_is_left() -> None:
     halves(play, "of another", 4, batch=2)
     said(play.decide("s", 1, "commit", ["a"]))
     play.kill()
-    assert play.ended("s") == batchends.Ended(settled=0, left=5)
+    assert play.ended("s") == batchends.SettleResult(settled=0, left=5)
 
 
 def test_a_batch_with_open_halves_is_not_done_no_matter_who_says_so() -> None:
@@ -223,7 +223,7 @@ def test_four_idle_days_give_nothing_up_and_ask_nobody() -> None:
 
 
 def test_a_half_of_a_batch_is_put_back_once_an_immunity_time_and_stays_what_it_is() -> None:
-    play = TransactionPlay(rules=Rules(settled_behind_max=2, settled_behind_factor=0))
+    play = TransactionPlay(rules=CheckPolicy(settled_behind_max=2, settled_behind_factor=0))
     play.half(b"p", "p", SPARK_TXN="s/1/a/b", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     moves = []
     for _ in range(6):

@@ -13,7 +13,7 @@ import pytest
 from gantry.leaves import frames, properties
 from gantry.model import names
 from gantry.model.topic import TopicConfig
-from gantry.transaction.checker import Rules
+from gantry.transaction.checker import CheckPolicy
 from gantry.wire.codes import RequestCode
 from testkit.foreignrecords import append_foreign
 from testkit.transactionplay import COMMIT, GROUP, HOST, ROLLBACK, TOPIC, Half, TransactionPlay
@@ -33,7 +33,7 @@ def stored(play: TransactionPlay, key: str, bytes_of_properties: int = LONGEST, 
 
 
 def opened(**rules: int) -> TransactionPlay:
-    play = TransactionPlay(rules=Rules(**rules), segment_bytes=8 << 20)
+    play = TransactionPlay(rules=CheckPolicy(**rules), segment_bytes=8 << 20)
     play.topics.put(TopicConfig(TOPIC, 4, 4))
     play.topics.save_now()
     return play

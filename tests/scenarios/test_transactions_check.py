@@ -11,8 +11,8 @@ from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
 from gantry.model import names
 from gantry.store.settings import Flush
-from gantry.transaction.checker import Rules
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.checker import CheckPolicy
+from gantry.transaction.oplog import TransactionState
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.transactionplay import COMMIT, GROUP, ROLLBACK, TOPIC, UNKNOWN, Half, TransactionPlay
@@ -21,7 +21,7 @@ _S = 1000
 _H = 3600 * _S
 _INTERVAL = 30 * _S
 # Two settled halves behind an open one are too many: everything moves.
-RESTLESS = Rules(settled_behind_max=2, settled_behind_factor=0)
+RESTLESS = CheckPolicy(settled_behind_max=2, settled_behind_factor=0)
 
 
 def test_nothing_is_asked_before_its_immunity_time_and_no_pass_appends_for_it() -> None:
@@ -41,7 +41,7 @@ def test_nothing_is_asked_before_its_immunity_time_and_no_pass_appends_for_it() 
 
 
 def test_the_cloud_s_first_check_comes_with_the_tick_after_its_immunity_time() -> None:
-    play = TransactionPlay(rules=Rules(checks_max=0, age_max_ms=12 * _H))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=0, age_max_ms=12 * _H))
     play.join()
     play.clock.advance(28 * _S)
     # Ticks at 30, 60, 90 and so on; the half comes at 28 and 2 s, so they are 28, 58, 88 s behind it.
@@ -85,7 +85,7 @@ def test_it_is_given_up_after_fifteen_checks_and_can_be_armed_again() -> None:
 
 
 def test_a_producer_s_late_answer_counts_after_giving_up() -> None:
-    play = TransactionPlay(rules=Rules(checks_max=1))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=1))
     play.join()
     half = play.half(key="k")
     play.run_pass(_INTERVAL)
@@ -118,7 +118,7 @@ def test_a_producer_service_that_is_away_for_an_hour_loses_nothing() -> None:
 
 
 def test_whose_service_goes_away_after_its_last_check_is_given_up_by_age_only() -> None:
-    play = TransactionPlay(rules=Rules(checks_max=2, age_max_ms=_H))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=2, age_max_ms=_H))
     producer = play.join()
     half = play.half(key="k")
     play.half(key="never answered")
@@ -134,7 +134,7 @@ def test_whose_service_goes_away_after_its_last_check_is_given_up_by_age_only() 
 
 
 def test_without_a_connection_it_is_given_up_by_age_and_reported() -> None:
-    play = TransactionPlay(rules=Rules(age_max_ms=12 * _H))
+    play = TransactionPlay(rules=CheckPolicy(age_max_ms=12 * _H))
     play.half(key="k")
     play.run_pass(12 * _H)
     assert play.service.counts.given_up == 0
@@ -143,7 +143,7 @@ def test_without_a_connection_it_is_given_up_by_age_and_reported() -> None:
 
 
 def test_twelve_hours_of_asking_append_nothing_and_end_with_giving_up() -> None:
-    play = TransactionPlay(rules=Rules(checks_max=0, age_max_ms=12 * _H))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=0, age_max_ms=12 * _H))
     play.join()
     for number in range(20):
         play.half(key=f"k{number}")
@@ -258,7 +258,7 @@ def test_what_a_client_sends_under_the_broker_s_names_is_taken_out() -> None:
 
 
 def test_who_settles_by_hand_leaves_a_line_with_every_name_quoted(caplog: pytest.LogCaptureFixture) -> None:
-    play = TransactionPlay(rules=Rules(checks_max=1))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=1))
     play.join()
     play.half(key="k\nforged line")
     for _ in range(2):
@@ -279,7 +279,7 @@ def test_who_settles_by_hand_leaves_a_line_with_every_name_quoted(caplog: pytest
 
 
 def test_administration_lists_shows_and_settles() -> None:
-    play = TransactionPlay(rules=Rules(checks_max=1))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=1))
     play.join()
     lost = play.half(key="lost", KEYS="bill-1")
     play.run_pass(_INTERVAL)
@@ -327,7 +327,9 @@ def test_a_committed_message_is_the_half_without_its_disguise() -> None:
 
 
 def test_halves_that_left_memory_are_brought_in_before_they_are_touched() -> None:
-    play = TransactionPlay(Flush.SYNC, Rules(checks_max=2, settled_behind_max=1, settled_behind_factor=0), warm_bytes=0)
+    play = TransactionPlay(
+        Flush.SYNC, CheckPolicy(checks_max=2, settled_behind_max=1, settled_behind_factor=0), warm_bytes=0
+    )
     play.join()
     half = play.half(key="k")
     play.flush()
@@ -377,7 +379,7 @@ def test_what_was_settled_behind_an_open_half_stays_settled_whatever_a_crash_too
     play.half(key="waits too")
     play.kill()
     play.join()
-    assert play.book.outcome(paid.queue_offset) is Outcome.COMMITTED
+    assert play.book.outcome(paid.queue_offset) is TransactionState.COMMITTED
     assert [question.key for question in play.run_pass(_H)] == ["waits", "waits too"]
     assert play.end(paid, ROLLBACK) == ResponseCode.TRANSACTION_SHOULD_COMMIT
     assert play.end(taken_back, COMMIT) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK

@@ -11,9 +11,9 @@ from itertools import islice
 import pytest
 
 from gantry.model import names
-from gantry.transaction.checker import Book, OpenHalf, Rules
+from gantry.transaction.checker import Book, CheckPolicy, OpenHalf
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.oplog import Settled, TransactionState
 from testkit.transactionplay import COMMIT, TransactionPlay
 
 _LARGE = {"segment_bytes": 16 << 20, "queue_file_entries": 30_000, "index_slots": 50_000, "index_entries": 400_000}
@@ -36,7 +36,7 @@ def test_an_open_half_takes_half_a_kilobyte() -> None:
     finally:
         tracemalloc.stop()
     assert taken / 20_000 < 512
-    assert not list(book.must_move(Rules(), 0)), "open halves alone are no reason to move"
+    assert not list(book.must_move(CheckPolicy(), 0)), "open halves alone are no reason to move"
 
 
 @pytest.mark.parametrize("count", [150_000, pytest.param(1_000_000, marks=pytest.mark.slow)])
@@ -46,11 +46,11 @@ def test_settled_halves_behind_an_open_one_cost_a_pass_nothing_and_no_memory(cou
     for offset in range(1, count + 1):
         _enter(book, offset)
         if offset % 50 == 0:
-            settled = [Settled(root, Outcome.COMMITTED) for root in range(offset - 49, offset + 1)]
+            settled = [Settled(root, TransactionState.COMMITTED) for root in range(offset - 49, offset + 1)]
             book.add_op(offset // 50 - 1, settled)
     assert list(book.open) == [0] and (book.half_offset, book.op_offset) == (0, 0)
     assert book.map.bytes <= count / 4 + 100 and not book._moved, "two bits a half"
-    assert [half.root for half in islice(book.must_move(Rules(), 0), 64)] == [0]
+    assert [half.root for half in islice(book.must_move(CheckPolicy(), 0), 64)] == [0]
     copy = HalfFacts(_TEXT % 0 + b"TRAN_PREPARED_QUEUE_OFFSET\x010\x02", count + 1)
     book.add_half(OpenHalf(count + 1, (1, 1), copy, 0, 0), False)
     assert (book.half_offset, book.op_offset) == (count + 1, count // 50)
@@ -81,7 +81,7 @@ def test_a_pass_gives_the_loop_back_after_every_half_and_appends_nothing(count: 
 
 def test_what_moves_is_a_small_share_of_what_comes() -> None:
     """One old open half in front, and all others settled: it moves once per hundred settled ones, no more."""
-    play = TransactionPlay(rules=Rules(settled_behind_max=100), **_LARGE)
+    play = TransactionPlay(rules=CheckPolicy(settled_behind_max=100), **_LARGE)
     play.half(key="old")
     for number in range(1_000):
         play.end(play.half(), COMMIT)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from gantry.client.requests.batchadmin import ABORT, COMMIT, DONE, PASSING, Decision, SinkBatch, decided, ended
+from gantry.client.requests.batchadmin import ABORT, COMMIT, DONE, PASSING, SinkBatch, SinkDecision, decided, ended
 from gantry.client.requests.question import Question
 from gantry.client.requests.questions import is_in_doubt
 from gantry.errors import RefusedError
@@ -111,7 +111,7 @@ class Sink(Producer):
         if decision is not None and decision.batch < one.batch:
             await self._told(ended(one, None, [part]))
 
-    async def _end(self, one: SinkBatch, decision: Decision) -> bool:
+    async def _end(self, one: SinkBatch, decision: SinkDecision) -> bool:
         """As the client does: without an answer it asks again; a driver may live on over a broker's restart."""
         question = ended(one, None, is_done=True) if decision.is_done else ended(one, decision.parts)
         silent = 0
@@ -126,7 +126,7 @@ class Sink(Producer):
         self._ledger.broken.append(f"batch {one.batch} of {one.sink} has halves that nobody can end")
         return False
 
-    def _heard(self, one: SinkBatch, decision: Decision) -> bool:
+    def _heard(self, one: SinkBatch, decision: SinkDecision) -> bool:
         """Whether it is about this batch, and says what was said before."""
         if decision.batch != one.batch:
             self._ledger.broken.append(f"batch {one.batch} of {one.sink}: the newest decision is of {decision.batch}")

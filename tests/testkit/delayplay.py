@@ -23,7 +23,7 @@ from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model import names
-from gantry.produce.send import Sending
+from gantry.produce.send import SendHandler
 from gantry.schedule import wheel
 from gantry.schedule.handlers import DelayHandlers
 from gantry.schedule.intake import DelayIntake
@@ -100,7 +100,7 @@ class DelayPlay:
             self.store, self.state, self.topics, self.gate, self.clock, self.rules, self._say
         )
         intake = DelayIntake(self.clock, self.rules, lambda: self.service.pending, "b")
-        self.sending = Sending(admission, appender, 100, HalfIntake(lambda: 0, 0, lambda group: None), intake)
+        self.sending = SendHandler(admission, appender, 100, HalfIntake(lambda: 0, 0, lambda group: None), intake)
         self.handlers = DelayHandlers(self.service, self.store, self.acks, self.topics, self.clock, "b")
         self.connection = FakeConnection()
         for _ in self.service.recover(wheel.load(self.disk, "/store")):

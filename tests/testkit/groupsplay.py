@@ -4,8 +4,9 @@
     part = play.write("s", 0, rows=2)                  # halves in every group
     play.driver().commit(play.batch("s", 0), [part], play.names)
 
-The session is `blockingsinks.Asking`: a request reaches the broker's own handlers.  Groups may have no master
-(`leaderless`) or be unknown to the name server (`lost`); a driver may die or lose a reply at any request (`chance`).
+The session is `blockingsinks.BlockingRequester`: a request reaches the broker's own handlers.  Groups may have no
+master (`leaderless`) or be unknown to the name server (`lost`); a driver may die or lose a reply at any request
+(`chance`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from gantry.errors import DiskFullError
 from gantry.leaves import frames, properties
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
-from gantry.produce.send import Sending
+from gantry.produce.send import SendHandler
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.rules import DelayRules
 from gantry.store.background import InlineBackground
@@ -51,7 +51,7 @@ class SendPlay:
         self.plain_groups: list[str] = []  # who sent what is no half
         self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
         intake = HalfIntake(lambda: 0, 1, self.plain_groups.append)
-        self.sending = Sending(self.admission, self.appender, batch_messages_max, intake, self.delays)
+        self.sending = SendHandler(self.admission, self.appender, batch_messages_max, intake, self.delays)
         self.connection = FakeConnection()
 
     def send(self, *sends: frames.Send) -> None:

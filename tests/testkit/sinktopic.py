@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gantry.client.blocking import BlockingPuller
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.requests.batchadmin import OpenPart
+from gantry.client.requests.batchadmin import OpenPartInfo
 from gantry.model.message import StoredMessage
 
 PATIENCE_S = 240.0
@@ -34,7 +34,7 @@ def messages(nameserver: str, topic: str) -> list[StoredMessage]:
     return found
 
 
-def left_open(nameserver: str, sink: str = "") -> list[OpenPart]:
+def left_open(nameserver: str, sink: str = "") -> list[OpenPartInfo]:
     """Parts with open halves, of a sink or of all."""
     with BlockingSinks(nameserver) as sinks:
         return sinks.look(sink)[1]

@@ -24,19 +24,19 @@ from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model import documents, names
-from gantry.produce.send import Sending
+from gantry.produce.send import SendHandler
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.rules import DelayRules
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
 from gantry.transaction.batch_handlers import Copies, batches_of
-from gantry.transaction.batchends import Ended
-from gantry.transaction.checker import Book, Rules
+from gantry.transaction.batchends import SettleResult
+from gantry.transaction.checker import Book, CheckPolicy
 from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
 from gantry.transaction.intake import HalfIntake
-from gantry.transaction.service import CheckService, Outside
+from gantry.transaction.service import CheckContext, CheckService
 from gantry.transaction.settle import Settling
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
@@ -76,12 +76,12 @@ class TransactionPlay:
     """One broker's transactions, one life after the other."""
 
     def __init__(
-        self, flush: Flush = Flush.ASYNC, rules: Rules | None = None, group: str = "b", **settings: int
+        self, flush: Flush = Flush.ASYNC, rules: CheckPolicy | None = None, group: str = "b", **settings: int
     ) -> None:
         self.group = group
         self.clock = SimClock()
         self.disk = SimDisk()
-        self.rules = rules or Rules()
+        self.rules = rules or CheckPolicy()
         sizes = {"segment_bytes": 1 << 20, "queue_file_entries": 1000, "index_slots": 500, "index_entries": 5000}
         self.settings = StoreSettings(
             "/store",
@@ -123,7 +123,7 @@ class TransactionPlay:
         self.settling = Settling(
             self.store, Book(), self.acks, self.gate, self.topics, self.clock, self._soon.append
         )
-        outside = Outside(
+        outside = CheckContext(
             lambda group: self.producers if group == GROUP else [],
             lambda group: self.subscribed.get(group, []),
             lambda cause, text: self.said.append(text),
@@ -138,7 +138,7 @@ class TransactionPlay:
         self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, self.group)
         self.settling.redirect = self.delays.redirect
         intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
-        self.sending = Sending(admission, appender, 100, intake, self.delays)
+        self.sending = SendHandler(admission, appender, 100, intake, self.delays)
         self.ends = Ends(self.settling, self.store)
         self.handlers = TransactionHandlers(self.service, self.store, self.clock)
         self.connection = FakeConnection()
@@ -308,7 +308,7 @@ class TransactionPlay:
         answer = self.serve(frames.Command(RequestCode.LIST_SINKS, opaque=next(self._opaques), ext=ext))
         return documents.array(bodies.loads_object(answer.body), "parts")
 
-    def ended(self, sink: str) -> Ended:
+    def ended(self, sink: str) -> SettleResult:
         """What END_BATCH does when it has seen to it that everything is confirmed, without that."""
         return asyncio.run(self._turned(self.batches._ends.end(sink)))
 

@@ -26,8 +26,8 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.identity import Identity
-from gantry.client.requests.batchadmin import UNDECIDED, OpenPart, SinkBatch
+from gantry.client.identity import ClientIdentity
+from gantry.client.requests.batchadmin import UNDECIDED, OpenPartInfo, SinkBatch
 from gantry.clock import SystemClock
 from gantry.errors import GantryError
 from gantry.leaves import properties
@@ -81,7 +81,7 @@ class _Sink:
             one = self._one(int(batch or -1))
             extra = _half(self._options, one, part)
             room -= TRANSACTION_ROOM_BYTES
-        ids = Identity(self._options.namesrv.split(";")[0], SystemClock()).message_ids
+        ids = ClientIdentity(self._options.namesrv.split(";")[0], SystemClock()).message_ids
         refused: list[tuple[str, str, str]] = []
 
         def told(row: Row, why: str) -> None:
@@ -141,7 +141,7 @@ class _Sink:
             # The next run of the query decides the batch, and what this one wrote with it.
             log.warning("batch %d of sink %s could not be aborted now: %s", one.batch, one.sink, error)
 
-    def _is_stray(self, one: SinkBatch, found: OpenPart, writers: set[str]) -> bool:
+    def _is_stray(self, one: SinkBatch, found: OpenPartInfo, writers: set[str]) -> bool:
         """Whether a part will never be committed: a task of these writers left it, or a run that died long ago."""
         if found.batch != one.batch or found.verdict != UNDECIDED:
             return False

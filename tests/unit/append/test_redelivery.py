@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.append.redelivery import (
-    DeadLetter,
+    MoveToDeadLetters,
     Origin,
     Retry,
     as_dead_letter,
@@ -47,17 +47,17 @@ def record(topic: str = "T", pairs: dict[str, str] | None = None, **fields: int)
         (0, 16, 0, Retry(3)),
         (1, 16, 0, Retry(4)),
         (15, 16, 0, Retry(18)),
-        (16, 16, 0, DeadLetter()),
-        (99, 16, 5, DeadLetter()),
+        (16, 16, 0, MoveToDeadLetters()),
+        (99, 16, 5, MoveToDeadLetters()),
         (0, 16, 5, Retry(5)),
         (3, 16, 1, Retry(1)),
-        (0, 16, -1, DeadLetter()),
-        (0, 0, 0, DeadLetter()),
+        (0, 16, -1, MoveToDeadLetters()),
+        (0, 0, 0, MoveToDeadLetters()),
         (-5, 16, 0, Retry(3)),
     ],
 )
 def test_the_first_delay_is_ten_seconds_and_grows_until_the_attempts_are_used_up(
-    times: int, times_max: int, level: int, fate: Retry | DeadLetter
+    times: int, times_max: int, level: int, fate: Retry | MoveToDeadLetters
 ) -> None:
     assert fate_of(times, times_max, level) == fate
 
@@ -95,7 +95,7 @@ def test_a_copy_is_the_same_message_and_says_where_it_came_from() -> None:
 
 def test_a_dead_letter_does_not_wait_and_names_its_origin_for_every_kind_of_client() -> None:
     found = record()
-    copy = copy_of(found, origin_of(found, "g"), DeadLetter(), "%DLQ%g", 0)
+    copy = copy_of(found, origin_of(found, "g"), MoveToDeadLetters(), "%DLQ%g", 0)
     said = properties.parse(copy.properties)
     assert said["DLQ_ORIGIN_TOPIC"] == said["RETRY_TOPIC"] == "T"
     assert said["DLQ_ORIGIN_MESSAGE_ID"] == "K"
@@ -140,7 +140,7 @@ def test_a_copy_of_a_committed_message_is_no_commit() -> None:
 
 def test_a_count_that_a_producer_forged_does_not_overflow() -> None:
     found = record(reconsume_times=(1 << 31) - 1)
-    assert copy_of(found, origin_of(found, "g"), DeadLetter(), "%DLQ%g", 0).reconsume_times == (1 << 31) - 1
+    assert copy_of(found, origin_of(found, "g"), MoveToDeadLetters(), "%DLQ%g", 0).reconsume_times == (1 << 31) - 1
 
 
 def test_a_second_death_names_the_last_life() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gantry.client.admin import Admin
-from gantry.client.life import Life, cancelled
+from gantry.client.life import ConsumerLifecycle, cancelled
 from gantry.client.producer import Producer
 from gantry.client.pullconsumer import PullConsumer
 from gantry.client.puller import Puller
@@ -27,7 +27,7 @@ async def lasting() -> None:
 
 async def test_who_waits_is_told_what_broke_and_is_woken() -> None:
     woken: list[bool] = []
-    life = Life("g", lambda: woken.append(life.is_over))
+    life = ConsumerLifecycle("g", lambda: woken.append(life.is_over))
     life.begin()
     life.spawn(breaking(), "t")
     with pytest.raises(BrokenError):
@@ -39,7 +39,7 @@ async def test_who_waits_is_told_what_broke_and_is_woken() -> None:
 
 async def test_only_what_broke_first_counts_and_an_end_comes_too_late() -> None:
     woken: list[bool] = []
-    life = Life("g", lambda: woken.append(True))
+    life = ConsumerLifecycle("g", lambda: woken.append(True))
     life.begin()
     await asyncio.gather(*(life.spawn(breaking(), "t") for _ in range(2)), return_exceptions=True)
     life.end()
@@ -49,7 +49,7 @@ async def test_only_what_broke_first_counts_and_an_end_comes_too_late() -> None:
 
 
 async def test_a_cancelled_task_breaks_nothing() -> None:
-    life = Life("g")
+    life = ConsumerLifecycle("g")
     life.begin()
     task = life.spawn(lasting(), "t")
     await cancelled([task])
@@ -61,7 +61,7 @@ async def test_a_cancelled_task_breaks_nothing() -> None:
 
 
 def test_a_life_that_never_began_may_end() -> None:
-    life = Life("g")
+    life = ConsumerLifecycle("g")
     life.end()
     assert not life.is_over
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gantry.append.redelivery import DeadLetter, RedeliveryCounts, Retry
+from gantry.append.redelivery import MoveToDeadLetters, RedeliveryCounts, Retry
 from gantry.consume.statistics import Statistics, counted
 from gantry.consume.surveys import SurveyHandlers
 from gantry.leaves.frames import Command
@@ -163,7 +163,7 @@ def test_what_is_sent_back_and_what_the_broker_keeps_for_itself_are_counted_apar
     play = Asking()
     play.send(*"abc")
     play.send("d", topic=names.HALF_TOPIC)
-    for fate in (Retry(3), Retry(4), DeadLetter()):
+    for fate in (Retry(3), Retry(4), MoveToDeadLetters()):
         play.sent_back.count(fate, "g", "T")
     play.clock.advance(10_000)
     for _ in play.statistics.sampling():

@@ -6,17 +6,17 @@ import pytest
 
 from gantry.model.topic import DataVersion, TopicConfig
 from gantry.nameserver.readiness import SETTLE_MS, Readiness
-from gantry.nameserver.table import EXPIRY_MS, Registration, RouteTable
+from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable
 
 FIRST, SECOND = object(), object()
 
 
-def registration(broker_name: str = "b-a", broker_id: int = 0, address: str = "10.0.0.1:10911") -> Registration:
+def registration(broker_name: str = "b-a", broker_id: int = 0, address: str = "10.0.0.1:10911") -> BrokerRegistration:
     topics = {name: TopicConfig(name) for name in ("T", "TBW102")}
-    return Registration("C", broker_name, broker_id, address, "", topics, DataVersion(1))
+    return BrokerRegistration("C", broker_name, broker_id, address, "", topics, DataVersion(1))
 
 
-def slave() -> Registration:
+def slave() -> BrokerRegistration:
     return registration(broker_id=1, address="10.0.0.2:10911")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gantry.errors import Refusal
 from gantry.model.topic import DataVersion, TopicConfig
-from gantry.nameserver.table import EXPIRY_MS, Registered, Registration, RouteTable
+from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, Registered, RouteTable
 from gantry.wire.codes import ResponseCode
 
 LINK = object()
@@ -16,7 +16,7 @@ def topics(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
     return {name: TopicConfig(name, 4, 4, perm) for name in names}
 
 
-def registration(**changes: object) -> Registration:
+def registration(**changes: object) -> BrokerRegistration:
     fields: dict[str, object] = {
         "cluster": "C",
         "broker_name": "b-a",
@@ -26,10 +26,10 @@ def registration(**changes: object) -> Registration:
         "topics": topics("T", "TBW102"),
         "version": DataVersion(1, 0, 1000),
     }
-    return Registration(**{**fields, **changes})  # type: ignore[arg-type]
+    return BrokerRegistration(**{**fields, **changes})  # type: ignore[arg-type]
 
 
-def slave(**changes: object) -> Registration:
+def slave(**changes: object) -> BrokerRegistration:
     return registration(**{"broker_id": 1, "address": "10.0.0.2:10911", "ha_address": "10.0.0.2:10912", **changes})
 
 

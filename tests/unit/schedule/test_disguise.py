@@ -7,7 +7,7 @@ import pytest
 from gantry.leaves import frames, properties, records
 from gantry.model import names
 from gantry.schedule import disguise
-from gantry.schedule.disguise import Address, Wish
+from gantry.schedule.disguise import Address, RequestedDelay
 
 NOW_MS = 1_700_000_000_000
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
@@ -28,19 +28,21 @@ def stored(send: frames.Send) -> records.Record:
 @pytest.mark.parametrize(
     ("pairs", "wanted"),
     [
-        ({"DELAY": "3"}, Wish(3, 0)),
-        ({"DELAY": "3", "TIMER_DELAY_MS": "7"}, Wish(3, 0)),
-        ({"DELAY": "0", "TIMER_DELAY_MS": "7"}, Wish(0, NOW_MS + 7)),
-        ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "7", "TIMER_DELIVER_MS": "9"}, Wish(0, NOW_MS + 2000)),
-        ({"TIMER_DELAY_MS": "7", "TIMER_DELIVER_MS": "9"}, Wish(0, NOW_MS + 7)),
-        ({"TIMER_DELIVER_MS": "9", "__STARTDELIVERTIME": "11"}, Wish(0, 9)),
-        ({"__STARTDELIVERTIME": "11"}, Wish(0, 11)),
-        ({"TIMER_DELAY_SEC": "-5"}, Wish(0, NOW_MS - 5000)),
-        ({}, Wish(0, 0)),
+        ({"DELAY": "3"}, RequestedDelay(3, 0)),
+        ({"DELAY": "3", "TIMER_DELAY_MS": "7"}, RequestedDelay(3, 0)),
+        ({"DELAY": "0", "TIMER_DELAY_MS": "7"}, RequestedDelay(0, NOW_MS + 7)),
+        ({"TIMER_DELAY_SEC": "2", "TIMER_DELAY_MS": "7", "TIMER_DELIVER_MS": "9"}, RequestedDelay(0, NOW_MS + 2000)),
+        ({"TIMER_DELAY_MS": "7", "TIMER_DELIVER_MS": "9"}, RequestedDelay(0, NOW_MS + 7)),
+        ({"TIMER_DELIVER_MS": "9", "__STARTDELIVERTIME": "11"}, RequestedDelay(0, 9)),
+        ({"__STARTDELIVERTIME": "11"}, RequestedDelay(0, 11)),
+        ({"TIMER_DELAY_SEC": "-5"}, RequestedDelay(0, NOW_MS - 5000)),
+        ({}, RequestedDelay(0, 0)),
     ],
 )
-def test_what_counts_of_several_wishes_is_what_counts_in_rocketmq(pairs: dict[str, str], wanted: Wish) -> None:
-    assert disguise.wish(message(**pairs).properties, NOW_MS) == wanted
+def test_what_counts_of_several_wishes_is_what_counts_in_rocketmq(
+    pairs: dict[str, str], wanted: RequestedDelay
+) -> None:
+    assert disguise.requested_delay(message(**pairs).properties, NOW_MS) == wanted
 
 
 @pytest.mark.parametrize(
@@ -49,7 +51,7 @@ def test_what_counts_of_several_wishes_is_what_counts_in_rocketmq(pairs: dict[st
 @pytest.mark.parametrize("value", ["soon", "1e3", "9" * 40, "\udcff1"])
 def test_a_wish_that_is_no_number_is_named(name: str, value: str) -> None:
     text = b"%b\x01%b\x02" % (name.encode(), value.encode("utf-8", "surrogateescape"))
-    fault = disguise.wish(text, NOW_MS)
+    fault = disguise.requested_delay(text, NOW_MS)
     assert isinstance(fault, str) and fault.startswith(name)
 
 

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from gantry.schedule.progress import Eras, Progress, read
+from gantry.schedule.progress import DeliveryProgress, Eras, read
 
 
 def test_a_document_reads_as_it_was_written() -> None:
-    progress = Progress({1: 5, 18: 0}, 40, 33, [(0, 100), (35, 90)], 4096, True)
+    progress = DeliveryProgress({1: 5, 18: 0}, 40, 33, [(0, 100), (35, 90)], 4096, True)
     assert read(json.loads(json.dumps(progress.to_document()))) == progress
 
 
 def test_rocketmqs_document_has_no_word_about_our_timer() -> None:
     found = read({"offsetTable": {"3": 17}, "dataVersion": {}})
-    assert found == Progress({3: 17}, log=0) and not found.has_timer
+    assert found == DeliveryProgress({3: 17}, log=0) and not found.has_timer
 
 
 def test_no_document_is_told_from_an_empty_one() -> None:

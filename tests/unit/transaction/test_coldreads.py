@@ -9,7 +9,7 @@ import pytest
 
 from gantry.leaves import frames, records
 from gantry.store.commitlog import CommitLog
-from gantry.transaction.checker import Rules
+from gantry.transaction.checker import CheckPolicy
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
 from testkit.requests import request
@@ -87,7 +87,7 @@ def test_one_is_settled_by_hand(action: str, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("code", [RequestCode.SETTLE_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE])
 def test_one_that_was_given_up_is_armed_again_after_a_restart(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    play = TransactionPlay(rules=Rules(checks_max=1), warm_bytes=0)
+    play = TransactionPlay(rules=CheckPolicy(checks_max=1), warm_bytes=0)
     _, message_id = given_up(play)
     play.end(play.half(key="last"), ROLLBACK)
     play.reopen()

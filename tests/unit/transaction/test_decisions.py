@@ -9,7 +9,7 @@ from gantry.transaction import decisions as module
 from gantry.transaction import sinks as rows
 from gantry.transaction.batches import BatchKey
 from gantry.transaction.decisions import Decisions
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.sinks import Batch
 from gantry.wire.codes import ResponseCode
 from testkit.memory_state import MemoryState
@@ -47,9 +47,10 @@ def test_the_first_commit_wins_and_is_told_to_everybody_after_it() -> None:
     assert known is not None and known.parts == {"a", "b"}
     confirmed(decisions)
     verdicts = [decisions.verdict(key(1, part)) for part in "abc"]
-    assert verdicts == [Outcome.COMMITTED, Outcome.COMMITTED, Outcome.ROLLED_BACK]
-    assert decisions.verdict(key(0, "old")) is Outcome.ROLLED_BACK
-    assert decisions.verdict(key(2, "a")) is Outcome.OPEN and decisions.verdict(key(1, "a", "other")) is Outcome.OPEN
+    assert verdicts == [TransactionState.COMMITTED, TransactionState.COMMITTED, TransactionState.ROLLED_BACK]
+    assert decisions.verdict(key(0, "old")) is TransactionState.ROLLED_BACK
+    assert decisions.verdict(key(2, "a")) is TransactionState.OPEN
+    assert decisions.verdict(key(1, "a", "other")) is TransactionState.OPEN
 
 
 def test_another_owner_s_batch_of_the_same_number_is_refused_and_the_own_one_told_again() -> None:
@@ -83,22 +84,23 @@ def test_an_aborted_part_is_never_committed_and_the_batch_stays_open_to_others()
     assert decisions.abort(batch(1), ["a", "b"], 0) is None
     assert code(decisions.commit(batch(1), ["b", "c"], 0)) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK
     confirmed(decisions)
-    assert decisions.verdict(key(1, "a")) is Outcome.ROLLED_BACK and decisions.verdict(key(1, "c")) is Outcome.OPEN
+    assert decisions.verdict(key(1, "a")) is TransactionState.ROLLED_BACK
+    assert decisions.verdict(key(1, "c")) is TransactionState.OPEN
     assert decisions.commit(batch(1), ["c"], 0) is None
     assert decisions.abort(batch(1), ["c"], 0) is None, "decided before: no word about it"
-    assert decisions.verdict(key(1, "c")) is Outcome.OPEN, "not confirmed yet"
-    assert confirmed(decisions).verdict(key(1, "c")) is Outcome.COMMITTED
+    assert decisions.verdict(key(1, "c")) is TransactionState.OPEN, "not confirmed yet"
+    assert confirmed(decisions).verdict(key(1, "c")) is TransactionState.COMMITTED
 
 
 def test_what_only_this_process_knows_is_not_acted_upon() -> None:
     state = MemoryState()
     decisions = made(state)
     decisions.commit(batch(1), ["a"], 0)
-    assert decisions.verdict(key(1, "a")) is Outcome.OPEN and not decisions.is_confirmed
+    assert decisions.verdict(key(1, "a")) is TransactionState.OPEN and not decisions.is_confirmed
     decisions.save_if_changed()
     again = made(state)
-    assert again.verdict(key(1, "a")) is Outcome.OPEN, "a start asks the copies as well"
-    assert confirmed(again).verdict(key(1, "a")) is Outcome.COMMITTED
+    assert again.verdict(key(1, "a")) is TransactionState.OPEN, "a start asks the copies as well"
+    assert confirmed(again).verdict(key(1, "a")) is TransactionState.COMMITTED
 
 
 def test_a_batch_is_decided_when_the_one_before_it_is_done_and_never_behind_it() -> None:
@@ -121,19 +123,19 @@ def test_a_done_batch_needs_no_names_and_what_is_left_of_it_is_rolled_back() -> 
     assert decisions.commit(batch(1), ["b"], 0) is None
     known = decisions.find("s")
     assert known is not None and known.is_done and known.parts is None
-    assert confirmed(decisions).verdict(key(1, "late")) is Outcome.ROLLED_BACK
+    assert confirmed(decisions).verdict(key(1, "late")) is TransactionState.ROLLED_BACK
 
 
 def test_a_learned_decision_counts_at_once_and_a_contradiction_is_refused() -> None:
     decisions = made()
     assert decisions.learn(batch(1), ["a"], 0) is None
-    assert decisions.verdict(key(1, "a")) is Outcome.COMMITTED
+    assert decisions.verdict(key(1, "a")) is TransactionState.COMMITTED
     assert code(decisions.learn(batch(1), ["b"], 0)) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK
     assert decisions.learn(batch(0), ["z"], 0) is None, "older news"
     assert decisions.learn(batch(2), None, 0) is None, "done already when it is heard"
-    assert decisions.verdict(key(2, "loser")) is Outcome.ROLLED_BACK
+    assert decisions.verdict(key(2, "loser")) is TransactionState.ROLLED_BACK
     assert decisions.abort(batch(3), ["x"], 0, is_learned=True) is None
-    assert decisions.verdict(key(3, "x")) is Outcome.ROLLED_BACK
+    assert decisions.verdict(key(3, "x")) is TransactionState.ROLLED_BACK
 
 
 def test_a_slave_that_follows_change_by_change_has_the_same_table() -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from gantry.leaves import frames
 from gantry.model import names
-from gantry.transaction.oplog import Outcome, Settled, cut_short, mark, offsets_in, op_messages, settled_in
+from gantry.transaction.oplog import Settled, TransactionState, cut_short, mark, offsets_in, op_messages, settled_in
 
 HOST = bytes(8)
-C, R, G = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.GIVEN_UP
+C, R, G = TransactionState.COMMITTED, TransactionState.ROLLED_BACK, TransactionState.GIVEN_UP
 
 
 @pytest.mark.parametrize("settled", [Settled(12, C), Settled(15, R, (40, 77)), Settled(0, G, (10**18,))])

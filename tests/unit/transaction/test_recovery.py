@@ -6,7 +6,7 @@ from gantry.leaves import frames, properties
 from gantry.model import names
 from gantry.store.settings import Flush
 from gantry.transaction import half as halves
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from testkit.memory_state import MemoryState
 from testkit.transactionplay import COMMIT, HOST, ROLLBACK, Half, TransactionPlay
 
@@ -122,7 +122,7 @@ def test_saved_positions_behind_the_queues_ends_are_cut_to_them() -> None:
     play.open()
     assert play.book.half_offset == 1
     fresh = play.half(key="next")
-    assert play.book.outcome(fresh.queue_offset) is Outcome.OPEN
+    assert play.book.outcome(fresh.queue_offset) is TransactionState.OPEN
 
 
 def test_positions_are_saved_when_the_log_up_to_them_is_on_the_disk() -> None:

@@ -11,8 +11,8 @@ from gantry.leaves import frames, records
 from gantry.model import names
 from gantry.store.reading import Reader
 from gantry.store.settings import Flush
-from gantry.transaction.checker import Rules
-from gantry.transaction.oplog import Outcome, Settled, settled_in
+from gantry.transaction.checker import CheckPolicy
+from gantry.transaction.oplog import Settled, TransactionState, settled_in
 from gantry.transaction.recovery import unlogged
 from gantry.wire.codes import RequestCode
 from testkit.transactionplay import COMMIT, HOST, ROLLBACK, TransactionPlay
@@ -53,7 +53,7 @@ def walked(play: TransactionPlay) -> int:
 
 
 def test_a_start_does_not_walk_far_while_an_old_half_stands_open() -> None:
-    play = TransactionPlay(rules=Rules(unmarked_bytes_max=_FAR))
+    play = TransactionPlay(rules=CheckPolicy(unmarked_bytes_max=_FAR))
     old = play.half(key="old")
     for number in range(40):
         plain(play, 5)
@@ -75,7 +75,7 @@ def test_a_start_does_not_walk_far_while_an_old_half_stands_open() -> None:
 
 
 def test_there_is_no_mark_without_an_open_half_and_none_beside_ends() -> None:
-    play = TransactionPlay(rules=Rules(unmarked_bytes_max=_FAR))
+    play = TransactionPlay(rules=CheckPolicy(unmarked_bytes_max=_FAR))
     play.end(play.half(), COMMIT)
     plain(play, 50)
     play.tick()
@@ -89,7 +89,7 @@ def test_there_is_no_mark_without_an_open_half_and_none_beside_ends() -> None:
 
 
 def test_a_mark_that_is_not_confirmed_yet_is_not_written_again() -> None:
-    play = TransactionPlay(Flush.SYNC, Rules(unmarked_bytes_max=_FAR))
+    play = TransactionPlay(Flush.SYNC, CheckPolicy(unmarked_bytes_max=_FAR))
     play.half()
     play.flush()
     plain(play, 50)
@@ -103,7 +103,7 @@ def test_nothing_ends_before_what_a_crash_took_is_repaired() -> None:
     play = TransactionPlay()
     torn, other = play.half(key="torn"), play.half(key="other")
     play.gate.shut("full", Refusal(14, "no room"))
-    assert not play.settling.repair([Settled(torn.queue_offset, Outcome.COMMITTED)])
+    assert not play.settling.repair([Settled(torn.queue_offset, TransactionState.COMMITTED)])
     assert play.end(other, COMMIT) == 14
     assert not list(play.records(names.OP_HALF_TOPIC))
     play.gate.reopen("full")
@@ -148,7 +148,7 @@ def test_ends_of_one_connection_in_one_turn_are_answered_by_one_piece_in_their_o
 
 
 def test_an_end_under_a_place_that_is_not_the_newest_ends_the_same_transaction() -> None:
-    play = TransactionPlay(rules=Rules(settled_behind_max=0, settled_behind_factor=0))
+    play = TransactionPlay(rules=CheckPolicy(settled_behind_max=0, settled_behind_factor=0))
     half = play.half(key="k")
     play.end(play.half(), ROLLBACK)
     play.tick()
@@ -159,7 +159,7 @@ def test_an_end_under_a_place_that_is_not_the_newest_ends_the_same_transaction()
 
 def test_a_commit_by_hand_of_a_given_up_copy_names_no_other_half() -> None:
     """By its own place among those given up, RocketMQ's broker would take another half for done."""
-    play = TransactionPlay(rules=Rules(checks_max=1))
+    play = TransactionPlay(rules=CheckPolicy(checks_max=1))
     play.join()
     other = play.half(key="other", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
     play.half(key="lost")

@@ -7,10 +7,11 @@ import random
 import pytest
 
 from gantry.transaction import settlemap
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.settlemap import SettleMap
 
-C, R, G, OPEN = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.GIVEN_UP, Outcome.OPEN
+C, R = TransactionState.COMMITTED, TransactionState.ROLLED_BACK
+G, OPEN = TransactionState.GIVEN_UP, TransactionState.OPEN
 
 
 def test_it_agrees_with_a_dictionary() -> None:

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Protocol
 from gantry.append.redelivery import (
     ORIGIN_ID,
     RETRY_TOPIC,
-    DeadLetter,
+    MoveToDeadLetters,
     RedeliveryCounts,
     Retry,
     as_dead_letter,
@@ -276,11 +276,11 @@ class Admission:
         if send.version >= VERSION_OF_MAX_RECONSUME and send.max_reconsume_times >= 0:
             times_max = send.max_reconsume_times
         origin = self._origin_topic(send)
-        fate: Retry | DeadLetter = Retry(0)
+        fate: Retry | MoveToDeadLetters = Retry(0)
         refusal = None
         # RocketMQ 5: an orderly consumer retries in place and sends here only what it has given up.
         if send.reconsume_times > times_max or self.is_orderly(group):
-            fate = DeadLetter()
+            fate = MoveToDeadLetters()
             refusal = self._make_dead_letter(send, group, origin)
         refusal = refusal or content_refusal(send) or self.limits.refusal(send, is_redelivery=True)
         if refusal is None:

@@ -56,7 +56,7 @@ class Retry(NamedTuple):
     level: int
 
 
-class DeadLetter(NamedTuple):
+class MoveToDeadLetters(NamedTuple):
     """A message whose group used up its attempts: it goes to the dead-letter topic and is not delivered again."""
 
 
@@ -78,9 +78,9 @@ class RedeliveryCounts:
         self.dropped: dict[str, int] = {}  # by group: failed messages of groups without retries
         self.refused: dict[str, int] = {}  # by reason
 
-    def count(self, fate: Retry | DeadLetter, group: str, topic: str) -> None:
+    def count(self, fate: Retry | MoveToDeadLetters, group: str, topic: str) -> None:
         """Count a message that was put into a retry or dead-letter topic."""
-        table = self.dead if isinstance(fate, DeadLetter) else self.retried
+        table = self.dead if isinstance(fate, MoveToDeadLetters) else self.retried
         table[group, topic] = table.get((group, topic), 0) + 1
 
     def refuse(self, reason: str) -> None:
@@ -88,13 +88,13 @@ class RedeliveryCounts:
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
 
-def fate_of(times: int, times_max: int, level: int) -> Retry | DeadLetter:
+def fate_of(times: int, times_max: int, level: int) -> Retry | MoveToDeadLetters:
     """What becomes of a message that was redelivered `times` times before this failure.
 
     level: the consumer's choice; 0 leaves it to the broker.
     """
     if level < 0 or times >= times_max:
-        return DeadLetter()
+        return MoveToDeadLetters()
     return Retry(level or LEVEL_FIRST + max(0, times))
 
 
@@ -115,11 +115,11 @@ def origin_of(record: Record, group: str) -> Origin:
     )
 
 
-def copy_of(record: Record, origin: Origin, fate: Retry | DeadLetter, topic: str, queue_id: int) -> Send:
+def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, queue_id: int) -> Send:
     """Return the copy of a record for the retry or the dead-letter topic."""
     text = without(record.properties, _SPENT | _ORIGINS)
     text += b"%b\x01%b\x02%b\x01%b\x02" % (RETRY_TOPIC, origin.topic.encode(), ORIGIN_ID, origin.message_id.encode())
-    if isinstance(fate, DeadLetter):
+    if isinstance(fate, MoveToDeadLetters):
         text = as_dead_letter(text, origin.topic, origin.message_id)
     else:
         text += b"DELAY\x01%d\x02" % fate.level

@@ -91,7 +91,7 @@ from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.produce.replies import ReplyHandlers
-from gantry.produce.send import Sending
+from gantry.produce.send import SendHandler
 from gantry.schedule.handlers import DelayHandlers
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.service import DelayService
@@ -102,7 +102,7 @@ from gantry.transaction.checker import Book
 from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
 from gantry.transaction.intake import HalfIntake
-from gantry.transaction.service import CheckService, Outside
+from gantry.transaction.service import CheckContext, CheckService
 from gantry.transaction.settle import Settling
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
@@ -180,7 +180,7 @@ def assemble(
         config.transactions.open_max if config.transactions.enabled else 0,
         transactions.group_rule.note_plain,
     )
-    sending = Sending(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
+    sending = SendHandler(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
     checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
 
     client = RemotingClient(chance=opened.machine.chance)
@@ -373,12 +373,12 @@ def _soon(call: Callable[[], None]) -> None:
     asyncio.get_running_loop().call_soon(call)
 
 
-def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> Outside:
+def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> CheckContext:
     def subscribed(name: str) -> Iterable[str]:
         group = clients.consumer_group(name)
         return () if group is None else list(group.subscriptions)
 
-    return Outside(clients.producers, subscribed, complaints.say, config.name)
+    return CheckContext(clients.producers, subscribed, complaints.say, config.name)
 
 
 def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers) -> None:

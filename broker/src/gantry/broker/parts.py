@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.topics import Topics
     from gantry.produce.replies import ReplyHandlers
-    from gantry.produce.send import Sending
+    from gantry.produce.send import SendHandler
     from gantry.replication.losses import Losses
     from gantry.schedule.service import DelayService
     from gantry.store.store import Store
@@ -69,7 +69,7 @@ class Parts:
     gate: WriteGate
     acks: Acks
     appender: Appender
-    sending: Sending
+    sending: SendHandler
     pulls: PullHandlers
     redeliveries: RedeliveryCounts
     locks: QueueLocks

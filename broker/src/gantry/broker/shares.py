@@ -28,7 +28,7 @@ from gantry.store.disk import Disk
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
 from gantry.store.watermarks import Watermark
-from gantry.transaction.checker import Rules
+from gantry.transaction.checker import CheckPolicy
 from gantry.transport.limits import ConnectionLimits
 
 log = logging.getLogger("gantry.broker")
@@ -36,12 +36,12 @@ log = logging.getLogger("gantry.broker")
 HTTP_NONE = -1
 
 
-def transaction_rules(config: BrokerConfig) -> Rules:
+def transaction_rules(config: BrokerConfig) -> CheckPolicy:
     """The rules of checking back, as profile and keys say."""
     given = config.transactions
     is_cloud = given.profile is TransactionProfile.CLOUD
     checks_max, age_max_hours = (0, 12.0) if is_cloud else (15, config.store.reserved_hours)
-    return Rules(
+    return CheckPolicy(
         immunity_ms=round(given.immunity_s * 1000),
         checks_max=checks_max if given.checks_max < 0 else given.checks_max,
         age_max_ms=round((age_max_hours if given.age_max_hours < 0 else given.age_max_hours) * 3_600_000),

@@ -27,7 +27,7 @@ from gantry.model.route import BrokerData
 from gantry.transaction.batch_handlers import ASK
 from gantry.transaction.checker import Book
 from gantry.transaction.decisions import Decisions
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.sinks import Batch
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
@@ -75,7 +75,9 @@ class SinkHomes:
         found = {
             (key.sink, key.home)
             for key, _, since_ms in self._book.parts.counts()
-            if key.home != self._group and since_ms <= until_ms and self._decisions.verdict(key) is Outcome.OPEN
+            if key.home != self._group
+            and since_ms <= until_ms
+            and self._decisions.verdict(key) is TransactionState.OPEN
         }
         places = sorted(found)
         first = bisect_right(places, self._last)

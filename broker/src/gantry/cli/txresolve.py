@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, show, show_json
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.requests.batchadmin import OpenPart, SinkBatch, SinkInfo
+from gantry.client.requests.batchadmin import OpenPartInfo, SinkBatch, SinkInfo
 from gantry.errors import ConfigError
 
 
@@ -65,7 +65,7 @@ def _act(
     sinks: BlockingSinks,
     arguments: argparse.Namespace,
     infos: Sequence[SinkInfo],
-    parts: Sequence[OpenPart],
+    parts: Sequence[OpenPartInfo],
     operator: str,
 ) -> None:
     one = SinkBatch(arguments.sink, arguments.batch, _home(infos, parts, arguments.sink))
@@ -94,7 +94,7 @@ def _refuse_two_tries(names: Sequence[str]) -> None:
         raise ConfigError(f"partitions {', '.join(twice)} were written more than once; choose one try each by --part")
 
 
-def _home(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], sink: str) -> str:
+def _home(infos: Sequence[SinkInfo], parts: Sequence[OpenPartInfo], sink: str) -> str:
     homes = {info.home for info in infos} | {part.home for part in parts}
     if len(homes) != 1:
         where = f"has the homes {', '.join(sorted(homes))}" if homes else "is not known to any group"
@@ -102,7 +102,7 @@ def _home(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], sink: str) -> st
     return homes.pop()
 
 
-def _list(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], output: str) -> None:
+def _list(infos: Sequence[SinkInfo], parts: Sequence[OpenPartInfo], output: str) -> None:
     sinks, opened = [_sink_row(info) for info in infos], [_part_row(part) for part in parts]
     if output == "json":
         show_json({"sinks": sinks, "open": opened})
@@ -124,7 +124,7 @@ def _sink_row(info: SinkInfo) -> Row:
     }
 
 
-def _part_row(part: OpenPart) -> Row:
+def _part_row(part: OpenPartInfo) -> Row:
     return {
         "sink": part.sink,
         "batch": part.batch,

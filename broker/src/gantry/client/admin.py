@@ -20,7 +20,7 @@ from gantry.client.changes import Change, Changes, summed
 from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.requests import adminquestions, delayadmin, progressadmin, questions, storeadmin, transactionadmin
 from gantry.client.requests.adminquestions import Cluster
 from gantry.client.requests.delayadmin import DelayedInfo
@@ -183,14 +183,14 @@ class Admin:
 
     async def progress(self, group: str, topic: str) -> list[QueueProgress]:
         """Return a group's offsets in each queue of a topic."""
-        offsets = Offsets(self._session, self._routes, group, self._replicas)
+        offsets = RemoteOffsets(self._session, self._routes, group, self._replicas)
         route = await self.route(topic)
         return [await self._progress(offsets, queue) for queue in route.queues_to_read(topic)]
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Set a group's committed offset; running members continue from their own position."""
         await self.route(queue.topic)
-        await Offsets(self._session, self._routes, group).commit(queue, offset)
+        await RemoteOffsets(self._session, self._routes, group).commit(queue, offset)
 
     async def lag(self, *, group: str = "", topic: str = "") -> list[QueueLag]:
         """Return the lag of every group in every queue that it consumes, or of one group or one topic only."""
@@ -245,7 +245,7 @@ class Admin:
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the first message stored at or after a time (ms since the epoch)."""
         await self.route(queue.topic)
-        return await Offsets(self._session, self._routes, "", self._replicas).offset_at(queue, timestamp_ms)
+        return await RemoteOffsets(self._session, self._routes, "", self._replicas).offset_at(queue, timestamp_ms)
 
     # Messages
 
@@ -350,7 +350,7 @@ class Admin:
         found = await asyncio.gather(*asked)
         return sorted((one for part in found for one in part), key=lambda one: one.store_ms)
 
-    async def _progress(self, offsets: Offsets, queue: MessageQueue) -> QueueProgress:
+    async def _progress(self, offsets: RemoteOffsets, queue: MessageQueue) -> QueueProgress:
         committed = await offsets.committed(queue)
         return QueueProgress(
             queue,

@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 from gantry.client.connections.blockingsession import TIMEOUT_S, BlockingSession, master_of
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.hooks import Sending, around_send
-from gantry.client.identity import Identity
+from gantry.client.identity import ClientIdentity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
 from gantry.client.producing.selector import Turn, by_key
 from gantry.client.producing.trial import Trial
@@ -70,7 +70,7 @@ class BlockingProducer:
         self.group = group
         self._settings = settings or ProducerSettings()
         self._clock = clock or SystemClock()
-        self._identity = Identity(nameserver_list(nameserver)[0], self._clock)
+        self._identity = ClientIdentity(nameserver_list(nameserver)[0], self._clock)
         self._turn = Turn(self._identity.random.randrange(1 << 16))
         self._session = BlockingSession(nameserver, self._hello)
         forked.enrol(self)

@@ -30,10 +30,10 @@ from gantry.client.requests.batchadmin import (
     DONE,
     FORGET,
     PASSING,
-    Decision,
-    Ended,
-    OpenPart,
+    OpenPartInfo,
+    SettledHalves,
     SinkBatch,
+    SinkDecision,
     SinkInfo,
     SinkPage,
     decided,
@@ -63,7 +63,7 @@ class NotAGantryError(GantryError):
     """The broker does not support requests for sinks."""
 
 
-class Asking(Protocol):
+class BlockingRequester(Protocol):
     """Sends requests to brokers and name servers; `BlockingSession` implements it."""
 
     @property
@@ -81,7 +81,7 @@ class BlockingSinks:
     """Not shared between threads. `within_s`: how many seconds each call may take."""
 
     def __init__(
-        self, nameserver: str | Sequence[str], within_s: float = 120.0, session: Asking | None = None
+        self, nameserver: str | Sequence[str], within_s: float = 120.0, session: BlockingRequester | None = None
     ) -> None:
         self._session = session or BlockingSession(nameserver, None)
         self._within_s = within_s
@@ -150,12 +150,12 @@ class BlockingSinks:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"sink {sink} has several homes: {', '.join(sorted(known))}")
         return known.pop() if known else max(answered, key=lambda name: sha256(f"{sink}/{name}".encode()).digest())
 
-    def look(self, sink: str = "") -> tuple[list[SinkInfo], list[OpenPart], int]:
+    def look(self, sink: str = "") -> tuple[list[SinkInfo], list[OpenPartInfo], int]:
         """Return the decisions and the open parts that every group has of a sink, or of all, and how many did
         not fit.
         """
         infos: list[SinkInfo] = []
-        parts: list[OpenPart] = []
+        parts: list[OpenPartInfo] = []
         more = 0
         deadline = time.monotonic() + self._within_s
         known = self._patiently(self.cluster, deadline)
@@ -166,11 +166,11 @@ class BlockingSinks:
             more += page.more
         return infos, parts, more
 
-    def decision(self, one: SinkBatch) -> Decision:
+    def decision(self, one: SinkBatch) -> SinkDecision:
         """Return the newest decision of the sink."""
         return self._until(one.home, decided(one, ASK), time.monotonic() + self._within_s)
 
-    def commit(self, one: SinkBatch, parts: Sequence[str], groups: Sequence[str], operator: str = "") -> Decision:
+    def commit(self, one: SinkBatch, parts: Sequence[str], groups: Sequence[str], operator: str = "") -> SinkDecision:
         """Commit the batch, or complete the decision that it has; its halves are ended in every group when this
         returns.
 
@@ -189,7 +189,7 @@ class BlockingSinks:
         self.finish(one, decision, deadline)
         return decision
 
-    def abort(self, one: SinkBatch, parts: Sequence[str], operator: str = "") -> Decision:
+    def abort(self, one: SinkBatch, parts: Sequence[str], operator: str = "") -> SinkDecision:
         """Make sure that these parts are never committed. Return the decision; the batch may have been committed
         before.
         """
@@ -203,7 +203,7 @@ class BlockingSinks:
                 self._end(group, ended(one, None, parts), deadline)
         return decision
 
-    def finish(self, one: SinkBatch, decision: Decision, deadline: float | None = None) -> None:
+    def finish(self, one: SinkBatch, decision: SinkDecision, deadline: float | None = None) -> None:
         """End the decided halves in every group, and note at the home that the batch is completed."""
         until = time.monotonic() + self._within_s if deadline is None else deadline
         question = ended(one, None, is_done=True) if decision.is_done else ended(one, decision.parts)
@@ -254,7 +254,7 @@ class BlockingSinks:
     def _is_decided(self, one: SinkBatch, deadline: float) -> bool:
         return self._until(one.home, decided(one, ASK), deadline).batch >= one.batch
 
-    def _end(self, group: str, question: Question[Ended], deadline: float) -> None:
+    def _end(self, group: str, question: Question[SettledHalves], deadline: float) -> None:
         idle = 0
         while True:
             answer = self._until(group, question, deadline)

@@ -34,14 +34,14 @@ from gantry.client.consuming.broadcast import LocalOffsets
 from gantry.client.consuming.direct import DirectConsumption
 from gantry.client.consuming.errands import Description, Errands
 from gantry.client.consuming.intake import Intake, Memory
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.rebalance import Rebalance, Share
 from gantry.client.consuming.redelivery import Redelivery
 from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
-from gantry.client.identity import Identity
-from gantry.client.life import Life, begun, cancelled, to_the_end
+from gantry.client.identity import ClientIdentity
+from gantry.client.life import ConsumerLifecycle, begun, cancelled, to_the_end
 from gantry.client.received import Again, ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom
@@ -91,9 +91,9 @@ class Consumer:
         self._session = Session(nameserver, self._heartbeat, self._errands.serve, self._broker_returned, timeout_s)
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
-        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._replicas = Replicas(self._session, self._routes)
-        offsets = Offsets(self._session, self._routes, group, self._replicas)
+        offsets = RemoteOffsets(self._session, self._routes, group, self._replicas)
         self._offsets = _offsets(self.settings, offsets, group)
         self._rebalance = Rebalance(
             self._session, self._routes, group, self._identity.client_id, self.settings.handover_s
@@ -108,7 +108,7 @@ class Consumer:
         self._workers: list[asyncio.Task[None]] = []
         self._iterating: set[asyncio.Task[Any]] = set()  # tasks that may have unfinished messages
         self._running: set[asyncio.Task[None]] = set()  # running listeners
-        self._life = Life(group, lambda: self._ready.put_nowait(None))
+        self._life = ConsumerLifecycle(group, lambda: self._ready.put_nowait(None))
 
     @property
     def client_id(self) -> str:
@@ -390,6 +390,6 @@ class Consumer:
         return Description(*about, self._tallies.to_json())
 
 
-def _offsets(settings: ConsumerSettings, offsets: Offsets, group: str) -> Offsets | LocalOffsets:
+def _offsets(settings: ConsumerSettings, offsets: RemoteOffsets, group: str) -> RemoteOffsets | LocalOffsets:
     is_local = settings.broadcast and settings.offsets_folder is not None
     return LocalOffsets(settings.offsets_folder or "", group, offsets) if is_local else offsets

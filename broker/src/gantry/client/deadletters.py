@@ -22,7 +22,7 @@ from typing import Self
 from gantry.client.admin import Admin
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.outgoing import Outgoing
 from gantry.client.requests import questions
 from gantry.client.requests.question import Question, number, require
@@ -126,7 +126,7 @@ class DeadLetters:
         self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
         self._admin = Admin(nameserver=nameserver, timeout_s=timeout_s)
-        self._offsets = Offsets(self._session, self._routes, PROGRESS_GROUP)
+        self._offsets = RemoteOffsets(self._session, self._routes, PROGRESS_GROUP)
         self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:

@@ -21,7 +21,7 @@ _LOOPBACK = "127.0.0.1"
 _ELSEWHERE = "192.0.2.1", "2001:db8::1"  # addresses for documentation (RFC 5737, RFC 3849); nothing is sent there
 
 
-class Identity:
+class ClientIdentity:
     """A client id, and the generator of its message ids."""
 
     def __init__(self, nameserver: str, clock: Clock) -> None:

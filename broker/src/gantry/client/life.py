@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 _GOING_ON: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
 
 
-class Life:
+class ConsumerLifecycle:
     """The life cycle of one consumer; `group` is for the log, `wake` is called when a task failed."""
 
     def __init__(self, group: str, wake: Callable[[], None] | None = None) -> None:

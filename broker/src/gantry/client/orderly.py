@@ -26,14 +26,14 @@ from gantry.client.consumer import Listener
 from gantry.client.consuming.direct import DirectConsumption
 from gantry.client.consuming.errands import Description, Errands
 from gantry.client.consuming.intake import Memory
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.orderlyqueue import OrderlyQueue, Surroundings
-from gantry.client.consuming.queuelocks import QueueLocks
+from gantry.client.consuming.queuelocks import QueueLockClient
 from gantry.client.consuming.rebalance import Rebalance
 from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql
-from gantry.client.identity import Identity
-from gantry.client.life import Life, begun, cancelled, to_the_end
+from gantry.client.identity import ClientIdentity
+from gantry.client.life import ConsumerLifecycle, begun, cancelled, to_the_end
 from gantry.client.received import ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
@@ -83,16 +83,16 @@ class OrderlyConsumer:
         )
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
-        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         # Without a handover time: the locks already prevent two owners.
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, 0.0)
-        self._locks = QueueLocks(self._session, self._routes, group, self._identity.client_id)
+        self._locks = QueueLockClient(self._session, self._routes, group, self._identity.client_id)
         self._replicas = Replicas(self._session, self._routes)
         self._around = Surroundings(
             self._session,
             self._routes,
             self._replicas,
-            Offsets(self._session, self._routes, group, self._replicas),
+            RemoteOffsets(self._session, self._routes, group, self._replicas),
             Memory(self.settings.bytes_max),
             self.settings,
             self._order,
@@ -104,7 +104,7 @@ class OrderlyConsumer:
         self._queues: dict[MessageQueue, tuple[OrderlyQueue, asyncio.Task[None]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._taken = asyncio.Event()  # there are queues without a lock
-        self._life = Life(group)
+        self._life = ConsumerLifecycle(group)
 
     @property
     def client_id(self) -> str:

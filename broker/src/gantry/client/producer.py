@@ -22,7 +22,7 @@ from typing import Self
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.hooks import SendHook, Sending, around_send
-from gantry.client.identity import Identity
+from gantry.client.identity import ClientIdentity
 from gantry.client.life import to_the_end
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
 from gantry.client.producing.sending import Sender
@@ -85,7 +85,7 @@ class Producer:
         self._waiting = Waiting()
         self._session = Session(nameserver, self._heartbeat, self._waiting.serve)
         self._routes = Routes(self._session, new_topics=True)
-        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._oneways = 0
         self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
 

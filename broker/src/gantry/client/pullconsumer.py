@@ -24,13 +24,13 @@ from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.intake import Memory, Starts
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.pulledqueue import At, PulledQueue
 from gantry.client.consuming.rebalance import Rebalance
 from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql, subscription_to
-from gantry.client.identity import Identity
-from gantry.client.life import Life, begun, cancelled, to_the_end
+from gantry.client.identity import ClientIdentity
+from gantry.client.life import ConsumerLifecycle, begun, cancelled, to_the_end
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom, check_group
 from gantry.clock import Clock, SystemClock
@@ -84,9 +84,9 @@ class PullConsumer:
         is_member = bool(self._subscriptions)
         self._session = Session(nameserver, self._heartbeat if is_member else None, self._on_request)
         self._routes = Routes(self._session)
-        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._replicas = Replicas(self._session, self._routes)
-        self._offsets = Offsets(self._session, self._routes, group, self._replicas)
+        self._offsets = RemoteOffsets(self._session, self._routes, group, self._replicas)
         handover_s = self.settings.handover_s
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, handover_s)
         self._memory = Memory(self.settings.bytes_max)
@@ -96,7 +96,7 @@ class PullConsumer:
         self._news = asyncio.Event()
         self._turn = 0  # the queue that the next poll begins with
         self._tasks: list[asyncio.Task[None]] = []
-        self._life = Life(group, self._news.set)
+        self._life = ConsumerLifecycle(group, self._news.set)
 
     @property
     def queues(self) -> list[MessageQueue]:

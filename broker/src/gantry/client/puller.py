@@ -16,7 +16,7 @@ from typing import Self
 from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.requests.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
@@ -43,7 +43,7 @@ class Puller:
         self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
         self._replicas = Replicas(self._session, self._routes)
-        self._offsets = Offsets(self._session, self._routes, group, self._replicas)
+        self._offsets = RemoteOffsets(self._session, self._routes, group, self._replicas)
 
     async def start(self) -> None:
         """Start to refresh routes; connections are made when they are needed."""

@@ -42,7 +42,7 @@ from typing import Self
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.hooks import Sending, around_send
-from gantry.client.identity import Identity
+from gantry.client.identity import ClientIdentity
 from gantry.client.life import begun, to_the_end
 from gantry.client.outgoing import Ids, Outgoing, prepare
 from gantry.client.producing.sending import Sender
@@ -198,7 +198,7 @@ class TransactionProducer:
         self._clock = clock or SystemClock()
         self._session = Session(nameserver, self._heartbeat, self._on_request)
         self._routes = Routes(self._session, new_topics=True)
-        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._sender = Sender(self._session, self._routes, self._settings.sending, self._identity.random)
         self._open: set[str] = set()  # message ids of blocks that run
         self._checks = Checks(group, checker, self._settings.checks, self._open.__contains__)

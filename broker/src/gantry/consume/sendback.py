@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from gantry.append.acks import Acks
 from gantry.append.admit import DELAY_BYTES_MAX, PROPERTIES_BYTES_MAX, VERSION_OF_MAX_RECONSUME, Admission
 from gantry.append.copies import append_copies
-from gantry.append.redelivery import DeadLetter, Origin, Retry, copy_of, fate_of, origin_of
+from gantry.append.redelivery import MoveToDeadLetters, Origin, Retry, copy_of, fate_of, origin_of
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
 from gantry.leaves.frames import Command
@@ -125,7 +125,7 @@ class SendBack:
         return None
 
     def _append(
-        self, record: Record, origin: Origin, fate: Retry | DeadLetter, group: GroupConfig, unit_mode: bool
+        self, record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, group: GroupConfig, unit_mode: bool
     ) -> Refusal | None:
         gate = self._admission.gate
         if gate.refusal is not None:
@@ -134,7 +134,7 @@ class SendBack:
         if not topic.is_writable or topic.write_queues <= 0:
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
         self._turn += 1
-        queues = 1 if isinstance(fate, DeadLetter) else min(group.retry_queues, topic.write_queues)
+        queues = 1 if isinstance(fate, MoveToDeadLetters) else min(group.retry_queues, topic.write_queues)
         copy = copy_of(record, origin, fate, topic.name, self._turn % queues)
         if len(copy.properties) > PROPERTIES_BYTES_MAX - DELAY_BYTES_MAX:
             remark = f"the message's properties have {len(copy.properties)} bytes and leave no room for a redelivery"
@@ -147,8 +147,8 @@ class SendBack:
             self.counts.count(fate, group.name, origin.topic)
         return refused
 
-    def _target(self, fate: Retry | DeadLetter, group: GroupConfig, unit_mode: bool) -> TopicConfig:
-        if isinstance(fate, DeadLetter):
+    def _target(self, fate: Retry | MoveToDeadLetters, group: GroupConfig, unit_mode: bool) -> TopicConfig:
+        if isinstance(fate, MoveToDeadLetters):
             return self._topics.ensure(TopicConfig(names.dlq_topic(group.name), read_queues=1, write_queues=1))
         config = TopicConfig(
             names.retry_topic(group.name),

@@ -22,7 +22,7 @@ from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
 from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.registration import decode_registration
 from gantry.nameserver.settings import Switches
-from gantry.nameserver.table import EXPIRY_MS, Registration, RouteTable
+from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable
 from gantry.transport.connection import Connection
 from gantry.wire import headers
 from gantry.wire.bodies import dumps, loads
@@ -83,7 +83,7 @@ class NameServerHandlers:
         if expected and hashes.crc31(command.body) != expected:
             return reply(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = decode_registration(command.body, header.boolean("compressed"), command.version)
-        news = Registration(
+        news = BrokerRegistration(
             cluster=header.text("clusterName"),
             broker_name=header.text("brokerName"),
             broker_id=header.integer("brokerId"),

@@ -47,7 +47,7 @@ _FILTER_SERVERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Registration:
+class BrokerRegistration:
     """The contents of REGISTER_BROKER (103): the header and the decoded body."""
 
     cluster: str
@@ -112,7 +112,7 @@ class RouteTable:
     # Requests of brokers
 
     def register(
-        self, news: Registration, link: object, now_ms: int, forget_missing: bool = False
+        self, news: BrokerRegistration, link: object, now_ms: int, forget_missing: bool = False
     ) -> Registered | Refusal:
         """Apply a registration; `forget_missing`: a master's complete one deletes missing topics (rule 5)."""
         refusal = self._refusal_of(news)
@@ -257,7 +257,7 @@ class RouteTable:
 
     # The rules
 
-    def _refusal_of(self, news: Registration) -> Refusal | None:
+    def _refusal_of(self, news: BrokerRegistration) -> Refusal | None:
         group = self._groups.get(news.broker_name)
         is_known = group is not None and news.broker_id in group.addresses
         if not is_known and len(news.topics) == 1:  # rule 3
@@ -276,7 +276,7 @@ class RouteTable:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for more than {_TOPICS_MAX} topics")
         return None
 
-    def _is_overruled(self, news: Registration) -> bool:
+    def _is_overruled(self, news: BrokerRegistration) -> bool:
         """Return whether rule 2 ignores this registration."""
         group = self._groups.get(news.broker_name)
         holder = None if group is None else group.addresses.get(news.broker_id)
@@ -285,7 +285,7 @@ class RouteTable:
         live = self._live.get((news.cluster, holder))
         return live is not None and live.version.state_version > news.version.state_version
 
-    def _is_outdated(self, news: Registration) -> bool:
+    def _is_outdated(self, news: BrokerRegistration) -> bool:
         """Return whether rule 7 ignores this registration."""
         group = self._groups.get(news.broker_name)
         return group is not None and news.broker_id == MASTER_ID and news.version.state_version < group.epoch
@@ -305,7 +305,7 @@ class RouteTable:
             if group.acting_master:
                 self._change_perm(group.name, lambda perm: perm & ~PERM_WRITE)
 
-    def _take_topics(self, news: Registration, group: _Group, is_first: bool, forget_missing: bool) -> None:
+    def _take_topics(self, news: BrokerRegistration, group: _Group, is_first: bool, forget_missing: bool) -> None:
         """Apply rules 4 and 5."""
         is_master = news.broker_id == MASTER_ID
         is_acting = group.acting_master and not is_master and news.broker_id == min(group.addresses)

@@ -42,7 +42,7 @@ _GATHERED_BYTES_MAX = 256 << 10
 _NOT_PLAIN_HALF = NOT_PLAIN & ~properties.TRAIT_TRANSACTION
 
 
-class Sending:
+class SendHandler:
     """Takes the send requests of all connections; one per broker."""
 
     def __init__(

@@ -1,9 +1,10 @@
 """State of delivery: what is pending in lines and timer, what is under way, and the progress that follows from both.
 
 A *flight* is a batch of deliveries that was appended.  While it is not confirmed it is under way; after that it counts
-as progress.  Progress has two forms (`progress.Progress`): for a line its next offset; for the timer the due time up to
-which everything is delivered.  The second cannot express everything (half a slot is delivered; the clock was set back).
-Then `log` in the document stays where the first such flight begins, and a start reads from there what was delivered.
+as progress.  Progress has two forms (`progress.DeliveryProgress`): for a line its next offset; for the timer the due
+time up to which everything is delivered.  The second cannot express everything (half a slot is delivered; the clock was
+set back).  Then `log` in the document stays where the first such flight begins, and a start reads from there what was
+delivered.
 
 This module uses no clock, no disk and no messages: times and marks are arguments.
 """
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from gantry.schedule.cancels import Cancels
 from gantry.schedule.lines import NEVER, Line
-from gantry.schedule.progress import Eras, Progress
+from gantry.schedule.progress import DeliveryProgress, Eras
 from gantry.schedule.timer import Timer
 
 
@@ -83,7 +84,7 @@ class DelayBook:
             else:
                 self._landed.append(flight)
 
-    def progress(self, now_ms: int, dispatched: int, log_start: int) -> Progress:
+    def progress(self, now_ms: int, dispatched: int, log_start: int) -> DeliveryProgress:
         """Return the progress to be saved; the log is dispatched up to `dispatched`, and never cut below it."""
         self.advance(now_ms)
         while self._landed and self._landed[0].last_ms < self.eras.least_ms:
@@ -93,7 +94,7 @@ class DelayBook:
         starts = [dispatched, *[some[0].start for some in (self._flights, self._landed) if some]]
         if self.moved:
             starts.append(self.moved[0][0])
-        return Progress(
+        return DeliveryProgress(
             levels={level: line.kept for level, line in self.lines.items()},
             end=self.timer_end,
             first=self.first_offset,

@@ -42,14 +42,14 @@ _BY_LEVEL = _OURS | frozenset({_DELAY, *_TIMES})
 _HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, _DELAY, b"__STARTDELIVERTIME")
 
 
-class Wish(NamedTuple):
+class RequestedDelay(NamedTuple):
     """The delay that a message asks for: a level (then `at_ms` is not used), or a time."""
 
     level: int
     at_ms: int
 
 
-def wish(text: bytes, now_ms: int) -> Wish | str:
+def requested_delay(text: bytes, now_ms: int) -> RequestedDelay | str:
     """Return the delay that these properties ask for, or a text that says what is wrong with them.
 
     RocketMQ: a level overrules times; of the times the first of TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS
@@ -59,14 +59,14 @@ def wish(text: bytes, now_ms: int) -> Wish | str:
     if level is None:
         return "DELAY is no number; expected a level from 1 on"
     if level > 0:
-        return Wish(level, 0)
+        return RequestedDelay(level, 0)
     for name, base_ms, unit in zip(_TIMES, (now_ms, now_ms, 0, 0), (1000, 1, 1, 1), strict=True):
         if properties.get(text, name) is not None:
             number = _number(text, name)
             if number is None:
                 return f"{name.decode()} is no number; expected milliseconds, or seconds where the name says so"
-            return Wish(0, base_ms + number * unit)
-    return Wish(0, 0)
+            return RequestedDelay(0, base_ms + number * unit)
+    return RequestedDelay(0, 0)
 
 
 def by_level(send: Send, level: int, level_max: int) -> None:

@@ -24,7 +24,7 @@ from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.schedule import disguise, handles
 from gantry.schedule.lines import Line
-from gantry.schedule.places import Place
+from gantry.schedule.places import DelayedEntry
 from gantry.schedule.service import DelayService
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
@@ -51,7 +51,7 @@ class _Pending(NamedTuple):
 
     record: Record
     address: disguise.Address
-    place: Place
+    place: DelayedEntry
     level: int  # 0: a time of its own
 
 
@@ -155,14 +155,14 @@ class DelayHandlers:
             return None
         if record.topic == names.SCHEDULE_TOPIC:
             line = self._service.book.lines.get(record.queue_id + 1)
-            place: Place | None = Place(entry[0], entry[1], record.queue_offset, entry[2])
+            place: DelayedEntry | None = DelayedEntry(entry[0], entry[1], record.queue_offset, entry[2])
             if line is None or record.queue_offset < line.next:
                 return None
             return self._pending_at(place, line.level)
         place = self._service.places.of_timer(record.queue_offset)
         return self._pending_at(place, 0)
 
-    def _pending_at(self, place: Place | None, level: int) -> _Pending | None:
+    def _pending_at(self, place: DelayedEntry | None, level: int) -> _Pending | None:
         """Return the pending message at this place; None for a cancel and for a cancelled message."""
         if place is None or not place.size or place.is_cancel:
             return None
@@ -174,7 +174,7 @@ class DelayHandlers:
             return None
         return _Pending(record, address, place, level)
 
-    def _places_from(self, cursor: int) -> Iterator[tuple[int, int, Place | None]]:
+    def _places_from(self, cursor: int) -> Iterator[tuple[int, int, DelayedEntry | None]]:
         """(cursor, level, place) of everything that may be pending, from a cursor on."""
         lines: list[Line] = sorted(self._service.book.lines.values(), key=lambda line: line.level)
         begin_level, begin = cursor // _OFFSETS, cursor % _OFFSETS
@@ -183,7 +183,7 @@ class DelayHandlers:
                 start = max(line.next, begin if line.level == begin_level else 0)
                 for offset in range(start, line.end):
                     entry = self._store.reader.entry(names.SCHEDULE_TOPIC, line.queue_id, offset)
-                    place = None if entry is None else Place(entry[0], entry[1], offset, entry[2])
+                    place = None if entry is None else DelayedEntry(entry[0], entry[1], offset, entry[2])
                     yield line.level * _OFFSETS + offset, line.level, place
         start = max(self._service.book.first_offset, begin if begin_level == _BEHIND_LEVELS else 0)
         for offset in range(start, self._service.book.timer_end):

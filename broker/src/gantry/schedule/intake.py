@@ -44,13 +44,13 @@ class DelayIntake:
 
     def fault(self, send: Send) -> Refusal | None:
         """Return why the message cannot be delayed, now or, for a half, when it is committed; None when it can."""
-        wish = disguise.wish(send.properties, self._clock.now_ms())
-        if isinstance(wish, str):
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, wish)
-        ahead_ms = wish.at_ms - self._clock.now_ms()
-        if send.traits & properties.TRAIT_TIMER_CANCEL and (wish.level or ahead_ms <= 0):
+        delay = disguise.requested_delay(send.properties, self._clock.now_ms())
+        if isinstance(delay, str):
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, delay)
+        ahead_ms = delay.at_ms - self._clock.now_ms()
+        if send.traits & properties.TRAIT_TIMER_CANCEL and (delay.level or ahead_ms <= 0):
             return _CANCEL_WITHOUT_TIME
-        return None if wish.level or ahead_ms <= 0 else self._time_fault(ahead_ms)
+        return None if delay.level or ahead_ms <= 0 else self._time_fault(ahead_ms)
 
     def _time_fault(self, ahead_ms: int) -> Refusal | None:
         rules = self._rules
@@ -81,13 +81,13 @@ class DelayIntake:
     def redirect(self, send: Send) -> None:
         """Disguise a message that may not be refused any more (a committed half) unless it is due."""
         now_ms = self._clock.now_ms()
-        wish = disguise.wish(send.properties, now_ms) if self.wants(send) else ""
-        if isinstance(wish, str):
+        delay = disguise.requested_delay(send.properties, now_ms) if self.wants(send) else ""
+        if isinstance(delay, str):
             return
-        if wish.level:
-            disguise.by_level(send, wish.level, len(self._rules.levels_ms))
-        elif wish.at_ms > now_ms:
-            disguise.by_time(send, wish.at_ms)
+        if delay.level:
+            disguise.by_level(send, delay.level, len(self._rules.levels_ms))
+        elif delay.at_ms > now_ms:
+            disguise.by_time(send, delay.at_ms)
 
     def extras(self, send: Send) -> dict[str, str]:
         """Return the additional fields of the reply to a delayed message: its recall handle.

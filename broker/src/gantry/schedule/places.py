@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gantry.store.reading import Reader
 
 
-class Place(NamedTuple):
+class DelayedEntry(NamedTuple):
     """A delayed record: where it stands in the log and in its queue, and when it is due."""
 
     log_offset: int
@@ -27,21 +27,21 @@ class Place(NamedTuple):
     is_cancel: bool = False
 
 
-class Places:
+class DelayedEntries:
     """Reads entries; loop thread only."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
 
-    def of_timer(self, offset: int) -> Place | None:
+    def of_timer(self, offset: int) -> DelayedEntry | None:
         """The timer record at a queue offset; None when it is no longer there."""
         for log_offset, size, code in self._reader.places(names.TIMER_TOPIC, 0, offset, 1):
             return self.place(log_offset, size, offset, code)
         return None
 
-    def of_timer_all(self, offsets: Sequence[int]) -> list[Place | None]:
+    def of_timer_all(self, offsets: Sequence[int]) -> list[DelayedEntry | None]:
         """Like `of_timer`, for several offsets; neighbouring ones, the usual case, with one look-up in the queue."""
-        found: list[Place | None] = []
+        found: list[DelayedEntry | None] = []
         while len(found) < len(offsets):
             at = len(found)
             count = 1
@@ -58,7 +58,7 @@ class Places:
         place = self.of_timer(offset)
         return None if place is None else place.due_ms
 
-    def place(self, log_offset: int, size: int, offset: int, code: int) -> Place | None:
+    def place(self, log_offset: int, size: int, offset: int, code: int) -> DelayedEntry | None:
         """The place that an entry of the timer topic names."""
         if not self._reader.is_place(log_offset, size):
             return None
@@ -67,15 +67,15 @@ class Places:
             if record is None:
                 return None
             code = duetimes.timer_code(record.properties, record.store_ms)
-        return Place(log_offset, size, offset, code & ~duetimes.CANCEL_BIT, code & duetimes.CANCEL_BIT != 0)
+        return DelayedEntry(log_offset, size, offset, code & ~duetimes.CANCEL_BIT, code & duetimes.CANCEL_BIT != 0)
 
-    def of_line(self, line: Line, count_max: int) -> list[Place]:
+    def of_line(self, line: Line, count_max: int) -> list[DelayedEntry]:
         """What is next in a line; a place of size 0 stands for what is no longer there, due at once."""
         found = self._reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.next, count_max)
         return [
-            Place(log_offset, size, offset, due_ms)
+            DelayedEntry(log_offset, size, offset, due_ms)
             if self._reader.is_place(log_offset, size)
-            else Place(0, 0, offset, 0)
+            else DelayedEntry(0, 0, offset, 0)
             for offset, (log_offset, size, due_ms) in enumerate(found, line.next)
         ]
 

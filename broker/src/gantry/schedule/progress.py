@@ -71,7 +71,7 @@ class Eras:
 
 
 @dataclass(slots=True)
-class Progress:
+class DeliveryProgress:
     """The document as values; `log` is None where nothing is known, `has_timer` False where ours is missing."""
 
     levels: dict[int, int] = field(default_factory=dict)
@@ -87,10 +87,10 @@ class Progress:
         return {"offsetTable": {str(level): offset for level, offset in self.levels.items()}, _TIMER: timer}
 
 
-def read(source: Mapping[str, object] | None) -> Progress:
+def read(source: Mapping[str, object] | None) -> DeliveryProgress:
     """Read a document that we or RocketMQ saved; ValueError naming what is wrong."""
     if source is None:
-        return Progress()
+        return DeliveryProgress()
     levels: dict[int, int] = {}
     table = documents.mapping(source, "offsetTable")
     for name in table:
@@ -99,11 +99,11 @@ def read(source: Mapping[str, object] | None) -> Progress:
             raise ValueError(f"offsetTable: {name[:40]!r} is no delay level")
         levels[level] = documents.integer(table, name)
     if source.get(_TIMER) is None:
-        return Progress(levels, log=0)
+        return DeliveryProgress(levels, log=0)
     timer = documents.document(source[_TIMER], _TIMER)
     done = [_era(one) for one in documents.array(timer, "done")]
     numbers = [documents.integer(timer, name) for name in ("end", "first", "log")]
-    return Progress(levels, numbers[0], numbers[1], done, numbers[2], True)
+    return DeliveryProgress(levels, numbers[0], numbers[1], done, numbers[2], True)
 
 
 def _era(source: object) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from gantry.errors import StoreError
 from gantry.metadata.state import State
 from gantry.model.topic import DataVersion
 from gantry.schedule.book import DelayBook
-from gantry.schedule.progress import Progress, read
+from gantry.schedule.progress import DeliveryProgress, read
 from gantry.store.store import Store
 
 
@@ -34,11 +34,11 @@ class ProgressFile:
         self._clock = clock
         self._version = DataVersion()
         # What is saved next, how many were pending then, and how far the log has to be durable for it.
-        self._next: tuple[Progress, int, int] | None = None
-        self._saved: tuple[Progress, int] | None = None
+        self._next: tuple[DeliveryProgress, int, int] | None = None
+        self._saved: tuple[DeliveryProgress, int] | None = None
         self._kept: dict[str, object] | None = None
 
-    def load(self) -> Progress:
+    def load(self) -> DeliveryProgress:
         """Read the file at a start; StoreError when it is damaged or contradicts itself."""
         document = self._state.load()
         self._kept = None if document is None else dict(document)
@@ -89,9 +89,9 @@ class ProgressFile:
         """Return the document of the present progress, which may not be durable yet."""
         return self._document(self._progress())
 
-    def _document(self, progress: Progress) -> dict[str, object]:
+    def _document(self, progress: DeliveryProgress) -> dict[str, object]:
         return {"dataVersion": self._version.to_json(), **progress.to_document()}
 
-    def _progress(self) -> Progress:
+    def _progress(self) -> DeliveryProgress:
         store = self._store
         return self._book.progress(self._clock.now_ms(), store.dispatched.offset, store.reader.log_start)

@@ -22,8 +22,8 @@ from gantry.model import names
 from gantry.schedule import disguise
 from gantry.schedule.book import DelayBook
 from gantry.schedule.lines import Line
-from gantry.schedule.places import Place, Places
-from gantry.schedule.progress import Eras, Progress
+from gantry.schedule.places import DelayedEntries, DelayedEntry
+from gantry.schedule.progress import DeliveryProgress, Eras
 from gantry.store import duetimes
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _NOT_DELIVERED_OF = frozenset({names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_
 
 
 def read_back(
-    store: Store, book: DelayBook, progress: Progress, levels_ms: tuple[int, ...], wheel: WheelPosition | None
+    store: Store, book: DelayBook, progress: DeliveryProgress, levels_ms: tuple[int, ...], wheel: WheelPosition | None
 ) -> Iterator[None]:
     """Fill the book with what is pending, in small slices."""
     low, high = store.queue_range(names.TIMER_TOPIC, 0) or (0, 0)
@@ -52,7 +52,7 @@ def read_back(
         yield from marks.read(store, progress.log or 0)
     book.moved.extend(marks.moved)
     yield from _make_lines(store, book, progress.levels, levels_ms, marks)
-    places = Places(store.reader)
+    places = DelayedEntries(store.reader)
     rolled: dict[bytes, int] = {}
     if not progress.has_timer:
         yield from _find_rolled(store, places, range(low, high), rolled)
@@ -71,7 +71,7 @@ def read_back(
     book.look_for_first()
 
 
-def is_ahead(store: Store, progress: Progress) -> bool:
+def is_ahead(store: Store, progress: DeliveryProgress) -> bool:
     """Whether the document counts deliveries, or a part of the log, that the log does not have."""
     ends = [(names.TIMER_TOPIC, 0, max(progress.end, progress.first))]
     ends += [(names.SCHEDULE_TOPIC, level - 1, offset) for level, offset in progress.levels.items()]
@@ -117,7 +117,7 @@ def _make_lines(
 ) -> Iterator[None]:
     """A line for each level, and for each queue that has messages from a time with more levels."""
     filled = [queue_id + 1 for topic, queue_id in store.queues() if topic == names.SCHEDULE_TOPIC]
-    places = Places(store.reader)
+    places = DelayedEntries(store.reader)
     ordered = sorted(marks.delivered)
     for level in sorted({*range(1, len(levels_ms) + 1), *filled}):
         low, high = store.queue_range(names.SCHEDULE_TOPIC, level - 1) or (0, 0)
@@ -166,7 +166,7 @@ def delivered_by(entry: Entry, of_first: bytes) -> int | None:
     return 0 if is_of_first and disguise.last(of_first, disguise.REAL_TOPIC) == entry.topic.encode() else None
 
 
-def _pieces(store: Store, places: Places, offsets: range) -> Iterator[list[Place]]:
+def _pieces(store: Store, places: DelayedEntries, offsets: range) -> Iterator[list[DelayedEntry]]:
     at = offsets.start
     while at < offsets.stop:
         found = store.reader.places(names.TIMER_TOPIC, 0, at, _PIECE)
@@ -177,7 +177,7 @@ def _pieces(store: Store, places: Places, offsets: range) -> Iterator[list[Place
         yield [place for place in made if place is not None]
 
 
-def _enter(store: Store, book: DelayBook, place: Place, rolled: dict[bytes, int]) -> None:
+def _enter(store: Store, book: DelayBook, place: DelayedEntry, rolled: dict[bytes, int]) -> None:
     if place.is_cancel or rolled:
         record = store.reader.record((place.log_offset, place.size, 0))
         if record is None:
@@ -189,7 +189,7 @@ def _enter(store: Store, book: DelayBook, place: Place, rolled: dict[bytes, int]
     book.timer.add(place.offset, place.due_ms)
 
 
-def _find_rolled(store: Store, places: Places, offsets: range, rolled: dict[bytes, int]) -> Iterator[None]:
+def _find_rolled(store: Store, places: DelayedEntries, offsets: range, rolled: dict[bytes, int]) -> Iterator[None]:
     """Count by unique key how often messages were rolled, for those that were."""
     for found in _pieces(store, places, offsets):
         for place in found:

@@ -31,7 +31,7 @@ from gantry.schedule import disguise, recovery
 from gantry.schedule.book import DelayBook, Flight
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
 from gantry.schedule.lines import NEVER, Line
-from gantry.schedule.places import Place, Places
+from gantry.schedule.places import DelayedEntries, DelayedEntry
 from gantry.schedule.progressfile import ProgressFile
 from gantry.schedule.rules import DelayRules
 from gantry.schedule.timer import SLOT_MS
@@ -73,7 +73,7 @@ class DelayService:
         self.rules = rules
         self.book = DelayBook()
         self.counts = DelayCounts()
-        self.places = Places(store.reader)
+        self.places = DelayedEntries(store.reader)
         self.on_earlier: Callable[[], object] = lambda: None  # called when a rest ends early
         self.took_over = False  # RocketMQ's broker had the folder last, and its timer's state became ours
         self.was_ahead = False  # the document counted messages that are not in the log
@@ -103,7 +103,7 @@ class DelayService:
         """How many timer messages wait."""
         return self.book.timer.pending
 
-    def is_pending(self, place: Place) -> bool:
+    def is_pending(self, place: DelayedEntry) -> bool:
         """Return whether a timer message is still to be delivered; right also after the clock was set back."""
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms)
@@ -174,7 +174,7 @@ class DelayService:
 
     def _deliver_slot(self, slot: int, offsets: Sequence[int]) -> bool:
         found = zip(offsets, self.places.of_timer_all(offsets), strict=True)
-        batch = _fitting([place or Place(0, 0, offset, slot) for offset, place in found])
+        batch = _fitting([place or DelayedEntry(0, 0, offset, slot) for offset, place in found])
         start = self._append([place for place in batch if not place.is_cancel], TIMER)
         if start < 0:
             return False
@@ -183,7 +183,7 @@ class DelayService:
         self._fly(Flight(start, self._store.written.offset, None, first, slot - SLOT_MS + 1, slot))
         return True
 
-    def _append(self, batch: Sequence[Place], kind: str) -> int:
+    def _append(self, batch: Sequence[DelayedEntry], kind: str) -> int:
         """Append the real messages as one run; return where the run begins, -1 when it was not possible."""
         sends, places = [], []
         for place in batch:
@@ -335,7 +335,7 @@ class DelayService:
                 del found[: len(batch)]
             yield
 
-    def _report_stuck(self, batch: Sequence[Place]) -> None:
+    def _report_stuck(self, batch: Sequence[DelayedEntry]) -> None:
         """Log the messages that have to be copied and find no room; their segment stays."""
         self.counts.stuck += len(batch)
         ids = [records.offset_message_id(self._store.store_host, place.log_offset) for place in batch]
@@ -345,7 +345,7 @@ class DelayService:
             f"make room, or cancel them with `gantry delay cancel`: {', '.join(ids)}",
         )
 
-    def _append_copies(self, batch: Sequence[Place]) -> bool:
+    def _append_copies(self, batch: Sequence[DelayedEntry]) -> bool:
         if self._gate.refusal_but_for(GATE_DISK_FULL) is not None or self.book.under_way >= _UNDER_WAY_MAX:
             return False
         read = [(place, self._undressing.read(place)) for place in batch]
@@ -362,12 +362,12 @@ class DelayService:
         place = self.places.of_timer(self.book.first_offset)
         return min([*heads, *([] if place is None else [place.log_offset])], default=None)
 
-    def _kept(self, line: Line) -> list[Place]:
+    def _kept(self, line: Line) -> list[DelayedEntry]:
         found = self._store.reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.kept, 1)
-        return [Place(log_offset, size, line.kept, due_ms) for log_offset, size, due_ms in found]
+        return [DelayedEntry(log_offset, size, line.kept, due_ms) for log_offset, size, due_ms in found]
 
 
-def _fitting(places: Sequence[Place]) -> list[Place]:
+def _fitting(places: Sequence[DelayedEntry]) -> list[DelayedEntry]:
     """Return the first of these places that fit into one run."""
     total = 0
     for number, place in enumerate(places):

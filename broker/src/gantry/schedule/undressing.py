@@ -19,7 +19,7 @@ from gantry.schedule.counts import DelayCounts
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
-    from gantry.schedule.places import Place
+    from gantry.schedule.places import DelayedEntry
     from gantry.store.reading import Reader
 
 
@@ -35,7 +35,7 @@ class Undressing:
         self._counts = counts
         self._say = say
 
-    def delivery(self, place: Place) -> Send | None:
+    def delivery(self, place: DelayedEntry) -> Send | None:
         """Return the real message; None when it is not to be delivered."""
         found = self.read(place)
         if found is None:
@@ -43,7 +43,7 @@ class Undressing:
         record, address = found
         return disguise.delivery(record, address.topic, self._queue_of(address))
 
-    def read(self, place: Place) -> tuple[Record, disguise.Address] | None:
+    def read(self, place: DelayedEntry) -> tuple[Record, disguise.Address] | None:
         """Return the record with its address; None when it is not to be delivered."""
         if not place.size:
             return None

@@ -27,7 +27,7 @@ from gantry.model import documents
 from gantry.transaction.batchends import BatchEnds
 from gantry.transaction.checker import Book
 from gantry.transaction.decisions import Decisions
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.settle import Settling
 from gantry.transaction.sinks import Batch, Sink
 from gantry.wire import bodies, headers
@@ -42,7 +42,9 @@ COMMIT, ABORT, DONE, ASK, FORGET = "commit", "abort", "done", "ask", "forget"
 _LISTED_MAX = 1000
 _LISTED_OF_ONE_MAX = 16_384  # parts of a named sink: several tries of the largest batch; some 3 MB
 _GROUPS_MAX = 1000  # far more than any cluster has
-_VERDICTS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "aborted", Outcome.OPEN: "undecided"}
+_VERDICTS = {
+    TransactionState.COMMITTED: "committed", TransactionState.ROLLED_BACK: "aborted", TransactionState.OPEN: "undecided"
+}
 _LATE = "not confirmed in time; ask again, nothing ends twice"
 _NOT_KEPT = "not kept by every in-sync member yet, the outcome is open; ask again"
 
@@ -143,7 +145,7 @@ class BatchHandlers:
         """Return how many halves of undecided batches are open, and since when the oldest is (epoch ms; 0: none)."""
         count, since_ms = 0, 0
         for key, halves, oldest_ms in self._book.parts.counts():
-            if self.decisions.verdict(key) is Outcome.OPEN:
+            if self.decisions.verdict(key) is TransactionState.OPEN:
                 count += halves
                 since_ms = min(since_ms or oldest_ms, oldest_ms)
         return count, since_ms

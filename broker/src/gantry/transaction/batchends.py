@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
 from gantry.transaction.decisions import Decisions
-from gantry.transaction.oplog import Outcome
-from gantry.transaction.settle import Settling, Wish
+from gantry.transaction.oplog import TransactionState
+from gantry.transaction.settle import SettleRequest, Settling
 from gantry.transaction.sinks import Batch
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _RUN = 64
 _WAIT_S = 5.0
 
 
-class Ended(NamedTuple):
+class SettleResult(NamedTuple):
     """Result of a call; `left`: open halves of decided batches; `late`: the ends were not confirmed in time."""
 
     settled: int
@@ -53,29 +53,29 @@ class BatchEnds:
         """Wait until the book has all halves that are written now; False when that takes too long."""
         return await self._dispatched.reached(self._store.written.offset, _WAIT_S)
 
-    async def end(self, sink: str) -> Ended:
+    async def end(self, sink: str) -> SettleResult:
         """End at most PER_CALL halves of a sink whose outcome is decided."""
         if not await self.are_gathered():
-            return Ended(0, self._left(sink), late=True)
+            return SettleResult(0, self._left(sink), late=True)
         judged = self._judged(sink)
         for at in range(0, len(judged), _RUN):
             run = judged[at : at + _RUN]
             await self._cold.bring_in([(half.log_offset, half.size) for half, _ in run])
             for half, outcome in run:
                 if self._settling.book.open.get(half.current) is half:
-                    self._settling.submit(Wish(None, None, half, outcome))
+                    self._settling.submit(SettleRequest(None, None, half, outcome))
             # Before this goes on, what was submitted is written, and other tasks had their turn.
             await asyncio.sleep(0)
         is_late = not await self._dispatched.reached(self._store.written.offset, _WAIT_S)
         settled = sum(self._settling.outcome(half.root) is outcome for half, outcome in judged)
-        return Ended(settled, self._left(sink), is_late)
+        return SettleResult(settled, self._left(sink), is_late)
 
-    def _judged(self, sink: str) -> list[tuple[OpenHalf, Outcome]]:
+    def _judged(self, sink: str) -> list[tuple[OpenHalf, TransactionState]]:
         """Return the open halves of a sink with their outcome, without those that are not decided yet."""
-        found: list[tuple[OpenHalf, Outcome]] = []
+        found: list[tuple[OpenHalf, TransactionState]] = []
         for part in self._settling.book.parts.parts(sink):
             outcome = self._decisions.verdict(part.key)
-            if outcome is Outcome.OPEN:
+            if outcome is TransactionState.OPEN:
                 continue
             for root in part.roots[: PER_CALL - len(found)]:
                 half = self._settling.book.find(root)
@@ -87,7 +87,9 @@ class BatchEnds:
 
     def _left(self, sink: str) -> int:
         parts = self._settling.book.parts.parts(sink)
-        return sum(len(part.roots) for part in parts if self._decisions.verdict_to_be(part.key) is not Outcome.OPEN)
+        return sum(
+            len(part.roots) for part in parts if self._decisions.verdict_to_be(part.key) is not TransactionState.OPEN
+        )
 
     def lacks(self, batch: Batch) -> int:
         """Return how many halves of the newest decision's own parts are open; it can be done only when none is."""

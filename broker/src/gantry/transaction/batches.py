@@ -37,7 +37,7 @@ class BatchKey(NamedTuple):
     home: str
 
 
-class Part(NamedTuple):
+class OpenPart(NamedTuple):
     """One part of a batch with open halves; `since_ms` is when its first half was stored."""
 
     key: BatchKey
@@ -90,10 +90,10 @@ class OpenParts:
         """Return the names of the sinks with open halves."""
         return list(self._sinks)
 
-    def parts(self, sink: str) -> Iterator[Part]:
+    def parts(self, sink: str) -> Iterator[OpenPart]:
         """Yield the parts of a sink that have open halves."""
         for halves in list(self._sinks.get(sink, {}).values()):
-            yield Part(halves.key, tuple(halves.roots), halves.since_ms)
+            yield OpenPart(halves.key, tuple(halves.roots), halves.since_ms)
 
     def counts(self) -> Iterator[tuple[BatchKey, int, int]]:
         """Yield every part with the number of its open halves, and since when the oldest is open (epoch ms)."""

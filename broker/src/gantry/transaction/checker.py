@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING
 
 from gantry.transaction.batches import BatchKey, OpenParts, read_key
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.oplog import Settled, TransactionState
 from gantry.transaction.settlemap import SettleMap
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _COMPACT_OPS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class CheckPolicy:
     """Settings: when halves are checked, given up and put back."""
 
     immunity_ms: int = 6_000
@@ -62,7 +62,7 @@ class Rules:
     unmarked_bytes_max: int = 64 << 20
 
 
-class Decision(enum.Enum):
+class CheckAction(enum.Enum):
     """What has to be done with an open half now."""
 
     WAIT = "wait"
@@ -112,21 +112,21 @@ class OpenHalf:
         return OpenHalf(record.queue_offset, place, facts, record.born_ms, record.store_ms)
 
 
-def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
+def decide(half: OpenHalf, now_ms: int, rules: CheckPolicy) -> CheckAction:
     """Return what has to be done with the half; `now_ms` is the wall clock."""
     if half.batch is not None:
-        return Decision.JUDGE
+        return CheckAction.JUDGE
     immunity_ms = immunity_of(half, rules)
     if 0 <= now_ms - half.born_ms <= immunity_ms:
-        return Decision.WAIT
+        return CheckAction.WAIT
     if now_ms - half.since_ms > rules.age_max_ms:
-        return Decision.GIVE_UP
+        return CheckAction.GIVE_UP
     if rules.checks_max and half.checks >= rules.checks_max:
-        return Decision.UNANSWERED
-    return Decision.ASK
+        return CheckAction.UNANSWERED
+    return CheckAction.ASK
 
 
-def immunity_of(half: OpenHalf, rules: Rules) -> int:
+def immunity_of(half: OpenHalf, rules: CheckPolicy) -> int:
     """Return the immunity time of the half, in ms from its born time."""
     return rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
 
@@ -170,9 +170,9 @@ class Book:
             return half
         return self._moved.get(root)
 
-    def outcome(self, root: int) -> Outcome | None:
+    def outcome(self, root: int) -> TransactionState | None:
         """Return how a transaction ended, or OPEN; None when this has to be looked up in the log."""
-        return Outcome.OPEN if self.find(root) is not None else self.map.get(root)
+        return TransactionState.OPEN if self.find(root) is not None else self.map.get(root)
 
     def add_half(self, half: OpenHalf, is_rearmed: bool) -> None:
         """Enter the next record of the half queue."""
@@ -182,12 +182,12 @@ class Book:
         self.map.grow(offset + 1)
         if root != offset:
             outcome = self.map.get(root)
-            is_dead = outcome in (Outcome.COMMITTED, Outcome.ROLLED_BACK)
-            if is_dead or (outcome is Outcome.GIVEN_UP and not is_rearmed):
+            is_dead = outcome in (TransactionState.COMMITTED, TransactionState.ROLLED_BACK)
+            if is_dead or (outcome is TransactionState.GIVEN_UP and not is_rearmed):
                 self._advance()
                 return
-            if outcome is Outcome.GIVEN_UP:
-                self.map.put(root, Outcome.OPEN)
+            if outcome is TransactionState.GIVEN_UP:
+                self.map.put(root, TransactionState.OPEN)
             before = self.find(root)
             if before is not None:
                 half.checks = max(half.checks, 0 if is_rearmed else before.checks)
@@ -232,7 +232,7 @@ class Book:
         return self.open.get(self.half_offset)
 
     def must_move(
-        self, rules: Rules, log_limit: int, now_ms: int = 0, unmovable: Container[int] = ()
+        self, rules: CheckPolicy, log_limit: int, now_ms: int = 0, unmovable: Container[int] = ()
     ) -> Iterator[OpenHalf]:
         """Return the halves to put back now: those below `log_limit` (their segment is about to be removed), and those
         with too many settled ones behind them.  A half of a batch is not put back again within its immunity time.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gantry.leaves import records
 from gantry.model import names
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.settle import Settling
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class ColdReads:
         hits = self._store.reader.query(topic, key, 1, 0, _FOREVER_MS)
         return records.view(hits[0], 0, len(hits[0])) if hits else None
 
-    async def outcome(self, root: int) -> Outcome | None:
+    async def outcome(self, root: int) -> TransactionState | None:
         """Return how a transaction ended, or OPEN; also of one whose outcome is only in the log."""
         if not self._settling.is_known(root):
             await self._bring_in_hits(names.OP_HALF_TOPIC, str(root))

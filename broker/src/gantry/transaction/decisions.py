@@ -43,7 +43,7 @@ from gantry.errors import Refusal, StoreError
 from gantry.metadata.state import State
 from gantry.model import documents
 from gantry.transaction.batches import BatchKey
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.sinks import (
     Batch,
     Sink,
@@ -108,22 +108,22 @@ class Decisions:
         """Return the row of a sink, confirmed or not; None when it is not known."""
         return self._sinks.get(sink)
 
-    def verdict(self, key: BatchKey) -> Outcome:
+    def verdict(self, key: BatchKey) -> TransactionState:
         """Return how an open half has to end: committed, rolled back, or OPEN while that is not decided."""
         sink = self._sinks.get(key.sink)
         if sink is None or sink.number > self._confirmed:
-            return Outcome.OPEN
+            return TransactionState.OPEN
         return self.verdict_to_be(key)
 
-    def verdict_to_be(self, key: BatchKey) -> Outcome:
+    def verdict_to_be(self, key: BatchKey) -> TransactionState:
         """Like `verdict`, but also by unconfirmed decisions; only for counting what has still to be ended."""
         sink = self._sinks.get(key.sink)
         if sink is None:
-            return Outcome.OPEN
+            return TransactionState.OPEN
         if key.batch > sink.batch:
-            return Outcome.ROLLED_BACK if (key.batch, key.part) in sink.aborted else Outcome.OPEN
+            return TransactionState.ROLLED_BACK if (key.batch, key.part) in sink.aborted else TransactionState.OPEN
         is_chosen = key.batch == sink.batch and sink.parts is not None and key.part in sink.parts
-        return Outcome.COMMITTED if is_chosen else Outcome.ROLLED_BACK
+        return TransactionState.COMMITTED if is_chosen else TransactionState.ROLLED_BACK
 
     def commit(
         self, batch: Batch, parts: Iterable[str], now_ms: int, groups: Collection[str] = ()

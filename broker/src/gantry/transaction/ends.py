@@ -20,8 +20,8 @@ from gantry.leaves.frames import Command, End
 from gantry.model import names
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
-from gantry.transaction.oplog import Outcome
-from gantry.transaction.settle import Settling, Wish
+from gantry.transaction.oplog import TransactionState
+from gantry.transaction.settle import SettleRequest, Settling
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
-_OUTCOMES = {SYS_COMMIT: Outcome.COMMITTED, SYS_ROLLBACK: Outcome.ROLLED_BACK}
+_OUTCOMES = {SYS_COMMIT: TransactionState.COMMITTED, SYS_ROLLBACK: TransactionState.ROLLED_BACK}
 
 
 class Ends:
@@ -55,13 +55,13 @@ class Ends:
                 and half.log_offset == end.log_offset >= warm_from
                 and half.group == end.group
             ):
-                submit(Wish(connection, end, half, outcome))
+                submit(SettleRequest(connection, end, half, outcome))
                 continue
             answer = self._look_closer(connection, end, outcome)
             if answer is not None and not end.is_oneway:
                 connection.write(frames.encode(answer))
 
-    def _look_closer(self, connection: Connection, end: End, outcome: Outcome | None) -> Command | None:
+    def _look_closer(self, connection: Connection, end: End, outcome: TransactionState | None) -> Command | None:
         if outcome is None:
             # RocketMQ does not answer at all here; a client that waits for an answer should get one.
             self._counts.unknown += 1
@@ -103,7 +103,7 @@ class Ends:
         end: End,
         entry: tuple[int, int, int],
         keys: tuple[str, ...],
-        outcome: Outcome,
+        outcome: TransactionState,
     ) -> Command | None:
         """keys: one of them has to be the half's, where its log offset proves nothing."""
         record = self._store.reader.record(entry)
@@ -115,7 +115,7 @@ class Ends:
         if keys and facts.unique_key not in keys:
             remark = "the half was carried on to another place, and its transactionId is not the one that was given"
             return self._refused(end, "wrong key", remark)
-        self._settling.submit(Wish(connection, end, OpenHalf.of(record, facts), outcome))
+        self._settling.submit(SettleRequest(connection, end, OpenHalf.of(record, facts), outcome))
         return None
 
     def _refused(self, end: End, reason: str, remark: str) -> Command:

@@ -22,9 +22,9 @@ from gantry.model import names
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
 from gantry.transaction.half import HalfFacts, has_room
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 from gantry.transaction.service import CheckService
-from gantry.transaction.settle import Wish
+from gantry.transaction.settle import SettleRequest
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
-_ACTIONS = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
+_ACTIONS = {"commit": TransactionState.COMMITTED, "rollback": TransactionState.ROLLED_BACK}
 _STATES = {
-    Outcome.OPEN: "open",
-    Outcome.COMMITTED: "committed",
-    Outcome.ROLLED_BACK: "rolled-back",
-    Outcome.GIVEN_UP: "given-up",
+    TransactionState.OPEN: "open",
+    TransactionState.COMMITTED: "committed",
+    TransactionState.ROLLED_BACK: "rolled-back",
+    TransactionState.GIVEN_UP: "given-up",
     None: "unknown",
 }
 _LIST_MAX = 500
@@ -122,7 +122,7 @@ class TransactionHandlers:
         _audit(action, facts, header.text("operator"), connection)
         if action == "rearm":
             return await self._rearm(connection, command, record)
-        self._settling.submit(Wish(connection, command, _half_of(record, facts), _ACTIONS[action]))
+        self._settling.submit(SettleRequest(connection, command, _half_of(record, facts), _ACTIONS[action]))
         return None
 
     async def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:
@@ -133,7 +133,7 @@ class TransactionHandlers:
             root = self._store.next_queue_offset(names.HALF_TOPIC, 0)
         else:
             outcome = await self._cold.outcome(root)
-            if outcome is not Outcome.GIVEN_UP or self._settling.is_moving(root):
+            if outcome is not TransactionState.GIVEN_UP or self._settling.is_moving(root):
                 remark = f"transaction {root} is {_STATES[outcome]}; only one that was given up can be armed again"
                 return reply(command, ResponseCode.SYSTEM_ERROR, remark)
         refused = self._settling.rearm(connection, command, root, record)

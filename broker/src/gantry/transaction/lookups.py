@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gantry.leaves import records
 from gantry.model import names
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import Outcome, settled_in
+from gantry.transaction.oplog import TransactionState, settled_in
 
 if TYPE_CHECKING:
     from gantry.store.reading import Reader
@@ -22,9 +22,9 @@ _FOREVER_MS = 1 << 62
 _HITS_MAX = 8
 
 
-def outcome_in_log(reader: Reader, root: int) -> Outcome | None:
+def outcome_in_log(reader: Reader, root: int) -> TransactionState | None:
     """Return the outcome in the newest op message with this root; None when there is none."""
-    newest: tuple[int, Outcome] | None = None
+    newest: tuple[int, TransactionState] | None = None
     for hit in reader.query(names.OP_HALF_TOPIC, str(root), _HITS_MAX, 0, _FOREVER_MS):
         found = records.view(hit, 0, len(hit))
         for one in settled_in(found.properties) or ():

@@ -39,7 +39,7 @@ _LOOKED_AT = (_STATE,)
 _DIGITS_SURE = 19
 
 
-class Outcome(enum.IntEnum):
+class TransactionState(enum.IntEnum):
     """How a transaction ended, or OPEN; two bits each in the settle map."""
 
     OPEN = 0
@@ -48,7 +48,7 @@ class Outcome(enum.IntEnum):
     GIVEN_UP = 3
 
 
-_LETTERS = {Outcome.COMMITTED: b"c", Outcome.ROLLED_BACK: b"r", Outcome.GIVEN_UP: b"g"}
+_LETTERS = {TransactionState.COMMITTED: b"c", TransactionState.ROLLED_BACK: b"r", TransactionState.GIVEN_UP: b"g"}
 _ENDS = {letter: outcome for outcome, letter in _LETTERS.items()}
 _OUTCOMES = {letter.decode(): outcome for outcome, letter in _LETTERS.items()}
 
@@ -57,7 +57,7 @@ class Settled(NamedTuple):
     """One transaction's end; `copies` are the queue offsets of its copies, without its root."""
 
     root: int
-    outcome: Outcome
+    outcome: TransactionState
     copies: tuple[int, ...] = ()
 
 

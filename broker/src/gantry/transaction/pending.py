@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 
 _NEVER = 1 << 62
 
@@ -19,7 +19,7 @@ _NEVER = 1 << 62
 class _Change:
     __slots__ = ("copy", "outcome", "shown_at")
 
-    def __init__(self, outcome: Outcome, shown_at: int, copy: int) -> None:
+    def __init__(self, outcome: TransactionState, shown_at: int, copy: int) -> None:
         self.outcome = outcome  # OPEN: the transaction moves
         self.shown_at = shown_at  # op-queue offset, or half-queue offset while it only moves
         self.copy = copy  # where it moves to, -1 if it does not
@@ -37,23 +37,23 @@ class Pending:
     def __contains__(self, root: int) -> bool:
         return root in self._changes
 
-    def outcome(self, root: int) -> Outcome | None:
+    def outcome(self, root: int) -> TransactionState | None:
         """Return the outcome of a pending end; None when no end is pending."""
         change = self._changes.get(root)
-        return None if change is None or change.outcome is Outcome.OPEN else change.outcome
+        return None if change is None or change.outcome is TransactionState.OPEN else change.outcome
 
     def copy(self, root: int) -> int:
         """Return the half-queue offset to which the transaction moves, -1 when it does not move."""
         change = self._changes.get(root)
         return -1 if change is None else change.copy
 
-    def ends(self, root: int, outcome: Outcome, op: int = _NEVER) -> None:
+    def ends(self, root: int, outcome: TransactionState, op: int = _NEVER) -> None:
         """Record that the last op of an end is written, at this op-queue offset; _NEVER: it is not written yet."""
         self._changes[root] = _Change(outcome, op, self.copy(root))
 
     def moves(self, root: int, copy: int) -> None:
         """Record that the copy of a moving transaction is written, at this half-queue offset."""
-        self._changes[root] = _Change(Outcome.OPEN, copy, copy)
+        self._changes[root] = _Change(TransactionState.OPEN, copy, copy)
 
     def forget(self, root: int) -> None:
         """Forget a change that is dispatched already."""
@@ -63,5 +63,5 @@ class Pending:
         """Forget changes of these roots that the book has now: the half or op queue was dispatched up to `end`."""
         for root in roots:
             change = self._changes.get(root)
-            if change is not None and (change.outcome is Outcome.OPEN) == is_half and change.shown_at < end:
+            if change is not None and (change.outcome is TransactionState.OPEN) == is_half and change.shown_at < end:
                 del self._changes[root]

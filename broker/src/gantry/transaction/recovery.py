@@ -29,7 +29,7 @@ from gantry.leaves.records import SYS_TRANSACTION_BITS, Record
 from gantry.model import names
 from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.half import SYS_COMMIT, HalfFacts
-from gantry.transaction.oplog import Outcome, Settled, cut_short, offsets_in, settled_in
+from gantry.transaction.oplog import Settled, TransactionState, cut_short, offsets_in, settled_in
 
 if TYPE_CHECKING:
     from gantry.metadata.offsets import Offsets
@@ -102,7 +102,7 @@ def unlogged(reader: Reader, book: Book) -> Iterator[list[Settled]]:
                 continue
             half = _half_at(reader, book, entry.prepared_offset)
             if half is not None:
-                outcome = Outcome.COMMITTED if is_commit else Outcome.GIVEN_UP
+                outcome = TransactionState.COMMITTED if is_commit else TransactionState.GIVEN_UP
                 found.append(Settled(half.root, outcome, () if half.current == half.root else (half.current,)))
         yield found
 
@@ -167,16 +167,16 @@ def _foreign(reader: Reader, book: Book, offset: int) -> Settled:
     """Find out how a half ended that RocketMQ's broker settled."""
     half = book.open.get(offset)
     if half is None:
-        return Settled(book.root_at(offset), book.map.get(offset) or Outcome.ROLLED_BACK)
+        return Settled(book.root_at(offset), book.map.get(offset) or TransactionState.ROLLED_BACK)
     copies = () if half.root == offset else (offset,)
     record = reader.record_at(half.log_offset)
-    outcome = Outcome.ROLLED_BACK
+    outcome = TransactionState.ROLLED_BACK
     if record is not None:
         unique_key = HalfFacts(record.properties, offset).unique_key
         if any(found.prepared_offset == half.log_offset for found in _with_key(reader, half.topic, unique_key)):
-            outcome = Outcome.COMMITTED
+            outcome = TransactionState.COMMITTED
         elif _with_key(reader, names.CHECK_MAX_TIME_TOPIC, unique_key):
-            outcome = Outcome.GIVEN_UP
+            outcome = TransactionState.GIVEN_UP
     return Settled(half.root, outcome, copies)
 
 

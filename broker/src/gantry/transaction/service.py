@@ -29,13 +29,13 @@ from gantry.metadata.offsets import Offsets
 from gantry.model import names
 from gantry.store.recovery import Start
 from gantry.transaction import half as halves
-from gantry.transaction.checker import Decision, OpenHalf, Rules, decide
+from gantry.transaction.checker import CheckAction, CheckPolicy, OpenHalf, decide
 from gantry.transaction.decisions import Decisions
 from gantry.transaction.grouprule import GroupRule
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import Outcome, Settled, settled_in
+from gantry.transaction.oplog import Settled, TransactionState, settled_in
 from gantry.transaction.recovery import enter, foreign, ops_end, read_back, unlogged
-from gantry.transaction.settle import Settling, Wish
+from gantry.transaction.settle import SettleRequest, Settling
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import oneway
@@ -53,7 +53,7 @@ _NAMED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class CheckContext:
     """The functions of the rest of the broker that the service uses."""
 
     producers: Callable[[str], Iterable[Connection]]  # live connections of a producer group
@@ -77,8 +77,8 @@ class CheckService:
         offsets: Offsets,
         clock: Clock,
         settling: Settling,
-        rules: Rules,
-        outside: Outside,
+        rules: CheckPolicy,
+        outside: CheckContext,
         decisions: Decisions,
     ) -> None:
         self.book = settling.book
@@ -130,11 +130,11 @@ class CheckService:
             if half is None or self.settling.is_moving(half.root):
                 continue
             decision = decide(half, begun_ms, self.rules)
-            if decision is Decision.JUDGE:
+            if decision is CheckAction.JUDGE:
                 self._judge(half)
-            elif decision is Decision.ASK or (decision is not Decision.WAIT and half.root in self.unmovable):
+            elif decision is CheckAction.ASK or (decision is not CheckAction.WAIT and half.root in self.unmovable):
                 self._do(half, self._ask)
-            elif decision is Decision.GIVE_UP or (decision is Decision.UNANSWERED and self._connected(half)):
+            elif decision is CheckAction.GIVE_UP or (decision is CheckAction.UNANSWERED and self._connected(half)):
                 self._do(half, self._give_up)
             yield
             if self._clock.monotonic() - begun_s > _PASS_S_MAX:
@@ -217,9 +217,9 @@ class CheckService:
         """End a half of a batch as its sink decided, if every copy of the group has the decision."""
         assert half.batch is not None
         outcome = self.decisions.verdict(half.batch)
-        if outcome is not Outcome.OPEN:
+        if outcome is not TransactionState.OPEN:
             self.counts.judged += 1
-            self._do(half, lambda one: self.settling.submit(Wish(None, None, one, outcome)))
+            self._do(half, lambda one: self.settling.submit(SettleRequest(None, None, one, outcome)))
 
     def _ask(self, half: OpenHalf) -> None:
         connections = self._connected(half)

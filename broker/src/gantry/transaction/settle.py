@@ -42,7 +42,7 @@ from gantry.transaction import oplog
 from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.counts import TransactionCounts
 from gantry.transaction.lookups import outcome_in_log, was_delivered
-from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.oplog import Settled, TransactionState
 from gantry.transaction.pending import Pending
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import Request, refusal
@@ -60,18 +60,18 @@ _NO_ROOM = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "the properties of this half, which an older or another broker stored, leave no room"
 )
 _SAYS = {
-    Outcome.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
-    Outcome.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
+    TransactionState.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
+    TransactionState.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
 }
 
 
-class Wish(NamedTuple):
+class SettleRequest(NamedTuple):
     """A request to end one transaction, with its half."""
 
     connection: Connection | None  # None: the broker itself ends it, without an answer
     request: Request | None
     half: OpenHalf
-    outcome: Outcome
+    outcome: TransactionState
 
     @property
     def asker(self) -> tuple[Connection, Request] | None:
@@ -106,18 +106,18 @@ class Settling:
         self._topics = topics
         self._clock = clock
         self._later = later
-        self._waiting: list[Wish] = []
+        self._waiting: list[SettleRequest] = []
         self._pending = Pending()
         self._owed: list[Settled] = []  # ended, but their ops are not written yet
         self._ops_end = 0  # behind the last op message of the log
         # What happens to a real message before it is appended: one that asks for a delay is disguised again.
         self.redirect: Callable[[Send], None] = lambda send: None
 
-    def submit(self, wish: Wish) -> None:
+    def submit(self, request: SettleRequest) -> None:
         """Settle together with all others of this turn of the loop; the answer is sent when it is confirmed."""
         if not self._waiting:
             self._later(self.flush)
-        self._waiting.append(wish)
+        self._waiting.append(request)
 
     def flush(self) -> None:
         """Append the ends that were submitted in this turn of the loop."""
@@ -129,11 +129,11 @@ class Settling:
                 waiting = waiting[count:]
         finally:
             # Something is left only after an exception, which is a bug: its clients get an answer all the same.
-            for wish in waiting:
+            for request in waiting:
                 self.counts.refuse("failed")
-                self._refuse(wish, _FAILED)
+                self._refuse(request, _FAILED)
 
-    def outcome(self, root: int) -> Outcome | None:
+    def outcome(self, root: int) -> TransactionState | None:
         """Return how a transaction ended, or ends when what is written is dispatched; None: not known."""
         ended = self._pending.outcome(root)
         if ended is not None:
@@ -169,7 +169,7 @@ class Settling:
         """Copy the half to the topic of given-up halves and end it; return False when that is not possible now."""
         self._topics.ensure(TopicConfig(names.CHECK_MAX_TIME_TOPIC, read_queues=1, write_queues=1))
         copy = halves.given_up(record, root, checks, since_ms)
-        if self._append([(copy, self._settled(root, Outcome.GIVEN_UP))]) is not None:
+        if self._append([(copy, self._settled(root, TransactionState.GIVEN_UP))]) is not None:
             return False
         self.counts.given_up += 1
         return True
@@ -228,64 +228,64 @@ class Settling:
             self._pending.moves(root, copy.queue_offset)
         return True
 
-    def _settle(self, wishes: list[Wish]) -> None:
+    def _settle(self, requests: list[SettleRequest]) -> None:
         """Settle these in one run; those that have ended already are answered from the known outcome."""
-        fresh: dict[int, Wish] = {}
+        fresh: dict[int, SettleRequest] = {}
         changes: list[Change] = []
-        answered: list[Wish] = []
-        for wish in wishes:
-            known = self._known(wish, fresh)
-            if known is not wish.outcome:
-                change = self._change(wish, known)
+        answered: list[SettleRequest] = []
+        for request in requests:
+            known = self._known(request, fresh)
+            if known is not request.outcome:
+                change = self._change(request, known)
                 if isinstance(change, Refusal):
-                    self._refuse(wish, change)
+                    self._refuse(request, change)
                     continue
-                fresh[wish.half.root] = wish
+                fresh[request.half.root] = request
                 changes.append(change)
             else:
                 self.counts.repeated += 1
-            answered.append(wish)
+            answered.append(request)
         refused = self._append(changes) if changes else None
         if refused is not None:
             self.counts.refuse("not written")
-            for wish in answered:
-                self._refuse(wish, refused)
+            for request in answered:
+                self._refuse(request, refused)
             return
         now_ms = self._clock.now_ms()
-        for wish in fresh.values():
-            seconds = (now_ms - wish.half.born_ms) / 1000
-            self.counts.finish(wish.half.topic, wish.outcome is Outcome.COMMITTED, seconds)
+        for request in fresh.values():
+            seconds = (now_ms - request.half.born_ms) / 1000
+            self.counts.finish(request.half.topic, request.outcome is TransactionState.COMMITTED, seconds)
         self._answer(answered)
 
-    def _answer(self, wishes: list[Wish]) -> None:
+    def _answer(self, requests: list[SettleRequest]) -> None:
         """Answer all of them with SUCCESS when everything written so far is confirmed."""
         replies: dict[Connection, list[bytes]] = {}
-        for wish in wishes:
-            if (asker := wish.asker) is not None:
+        for request in requests:
+            if (asker := request.asker) is not None:
                 replies.setdefault(asker[0], []).append(frames.encode_success(asker[1].opaque))
         end = self._store.written.offset
         for connection, parts in replies.items():
             self._acks.park(end, connection, b"".join(parts), len(parts))
 
-    def _known(self, wish: Wish, fresh: dict[int, Wish]) -> Outcome | None:
+    def _known(self, request: SettleRequest, fresh: dict[int, SettleRequest]) -> TransactionState | None:
         """Return how the transaction ended, also by an earlier end of this run; None: not known."""
-        half = wish.half
+        half = request.half
         root = half.root
         same = fresh.get(root)
         if same is not None:
             return same.outcome
         if root not in self._pending and self.book.open.get(half.current) is half:
-            return Outcome.OPEN
+            return TransactionState.OPEN
         known = self.outcome(root)
-        return Outcome.COMMITTED if known is None and was_delivered(self._store.reader, half) else known
+        return TransactionState.COMMITTED if known is None and was_delivered(self._store.reader, half) else known
 
-    def _change(self, wish: Wish, known: Outcome | None) -> Change | Refusal:
+    def _change(self, request: SettleRequest, known: TransactionState | None) -> Change | Refusal:
         """Return the message and op that end the transaction, or why it does not end that way."""
-        half = wish.half
-        if known is not Outcome.OPEN and (refused := self._ended(half, known)) is not None:
+        half = request.half
+        if known is not TransactionState.OPEN and (refused := self._ended(half, known)) is not None:
             return refused
-        settled = self._settled(half.root, wish.outcome, half.current)
-        if wish.outcome is not Outcome.COMMITTED:
+        settled = self._settled(half.root, request.outcome, half.current)
+        if request.outcome is not TransactionState.COMMITTED:
             return None, settled
         topic = self._topics.get(half.topic)
         if topic is None:
@@ -303,7 +303,7 @@ class Settling:
                 return _NO_ROOM
         return message, settled
 
-    def _ended(self, half: OpenHalf, known: Outcome | None) -> Refusal | None:
+    def _ended(self, half: OpenHalf, known: TransactionState | None) -> Refusal | None:
         """Return why a transaction that is not open cannot end now; None when it can."""
         if known is None:
             self.counts.refuse("unknown transaction")
@@ -362,7 +362,7 @@ class Settling:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
         return None
 
-    def _settled(self, root: int, outcome: Outcome, *named: int) -> Settled:
+    def _settled(self, root: int, outcome: TransactionState, *named: int) -> Settled:
         """Return the end with every place of the transaction, also a copy that is not dispatched yet."""
         copy = self._pending.copy(root)
         known = self.book.find(root)
@@ -380,16 +380,16 @@ class Settling:
         self._gate.shut(GATE_DISK_FULL, refused)
         return refused
 
-    def _refuse(self, wish: Wish, why: Refusal) -> None:
-        if (asker := wish.asker) is not None:
+    def _refuse(self, request: SettleRequest, why: Refusal) -> None:
+        if (asker := request.asker) is not None:
             asker[0].write(frames.encode(refusal(asker[1], why)))
 
 
-def _fitting(wishes: list[Wish]) -> int:
+def _fitting(requests: list[SettleRequest]) -> int:
     """Return how many of the first requests fit into one run."""
     total = 0
-    for number, wish in enumerate(wishes[:_RUN_ENDS_MAX]):
-        total += wish.half.size
+    for number, request in enumerate(requests[:_RUN_ENDS_MAX]):
+        total += request.half.size
         if number and total > _RUN_BYTES_MAX:
             return number
-    return min(len(wishes), _RUN_ENDS_MAX)
+    return min(len(requests), _RUN_ENDS_MAX)

@@ -11,10 +11,10 @@ the answer) or be armed again.
 
 from __future__ import annotations
 
-from gantry.transaction.oplog import Outcome
+from gantry.transaction.oplog import TransactionState
 
-_OUTCOMES = tuple(Outcome)
-_FINAL = (int(Outcome.COMMITTED), int(Outcome.ROLLED_BACK))
+_OUTCOMES = tuple(TransactionState)
+_FINAL = (int(TransactionState.COMMITTED), int(TransactionState.ROLLED_BACK))
 _EARLY_MAX = 100_000
 _KEEP_MAX = 64 << 20  # halves: 16 MB; older ones are in the index
 
@@ -26,7 +26,7 @@ class SettleMap:
         self.base = base
         self.end = base
         self._bits = bytearray()
-        self._early: dict[int, Outcome] = {}
+        self._early: dict[int, TransactionState] = {}
 
     @property
     def bytes(self) -> int:
@@ -43,7 +43,7 @@ class SettleMap:
             if end - self.base > 2 * _KEEP_MAX:
                 self._forget(end - _KEEP_MAX)
 
-    def get(self, root: int) -> Outcome | None:
+    def get(self, root: int) -> TransactionState | None:
         """Return the outcome; None for a root below the base that is not in the table."""
         if root < self.base:
             return self._early.get(root)
@@ -52,7 +52,7 @@ class SettleMap:
         at = root - self.base
         return _OUTCOMES[self._bits[at >> 2] >> ((at & 3) << 1) & 3]
 
-    def put(self, root: int, outcome: Outcome) -> bool:
+    def put(self, root: int, outcome: TransactionState) -> bool:
         """Store an outcome; return False when the transaction has a final one already."""
         if root >= self.end:
             self.grow(root + 1)

@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from gantry.client.identity import Identity
+from gantry.client.identity import ClientIdentity
 from gantry.clock import SystemClock
 from gantry.model.route import MessageQueue
 from pyspark_gantrymq import sinkcolumns, sinkoptions
@@ -77,7 +77,7 @@ def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Plac
     def refused(row: sinkcolumns.Row, why: str) -> None:
         found[row.message_id] = Refusal(row.message_id, row.topic, why)
 
-    ids = Identity(options.namesrv.split(";")[0], SystemClock()).message_ids
+    ids = ClientIdentity(options.namesrv.split(";")[0], SystemClock()).message_ids
     sender = SinkSender(options, "", "", stored=stored, refused=refused)
     try:
         for records in batches(rows):

@@ -20,7 +20,7 @@ from gantry.broker.settings.sources import flat
 from gantry.clock import Clock
 from gantry.errors import ConfigError, Refusal
 from gantry.leaves.frames import VERSION, Command
-from gantry.produce.send import Sending
+from gantry.produce.send import SendHandler
 from gantry.store.store import Store
 from gantry.wire import bodies
 from gantry.wire.codes import ResponseCode
@@ -43,7 +43,7 @@ class AdminHandlers:
         store: Store,
         appender: Appender,
         acks: Acks,
-        sending: Sending,
+        sending: SendHandler,
         rates: Rates,
         clock: Clock,
     ) -> None:

@@ -71,7 +71,7 @@ _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it
 
 
 class Sends(Protocol):
-    """What is asked of the handler of sends; see `produce.send.Sending`."""
+    """What is asked of the handler of sends; see `produce.send.SendHandler`."""
 
     gathered: list[tuple[Connection, list[frames.Send]]]
 

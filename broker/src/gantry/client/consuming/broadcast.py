@@ -14,7 +14,7 @@ import logging
 import os
 from pathlib import Path
 
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.settings import ConsumerSettings
 from gantry.errors import ConfigError, OutcomeUnknownError
 from gantry.model import documents
@@ -28,9 +28,9 @@ _WRITE_S = 5.0  # the time-out of a commit at a broker: stop() has to end even w
 
 
 class LocalOffsets:
-    """One member's offsets, with the methods `start` and `commit` of `Offsets`."""
+    """One member's offsets, with the methods `start` and `commit` of `RemoteOffsets`."""
 
-    def __init__(self, folder: str | Path, group: str, remote: Offsets) -> None:
+    def __init__(self, folder: str | Path, group: str, remote: RemoteOffsets) -> None:
         self.path = Path(folder) / group / "offsets.json"
         self._remote = remote
         self._table: dict[MessageQueue, int] | None = None  # None until the file was read

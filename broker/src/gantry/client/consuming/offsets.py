@@ -21,7 +21,7 @@ _TIMEOUT_S = 5.0
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
-class Offsets:
+class RemoteOffsets:
     """A group's offsets at the queues' masters; with `replicas` also at slaves while a master does not answer."""
 
     def __init__(self, session: Session, routes: Routes, group: str, replicas: Replicas | None = None) -> None:

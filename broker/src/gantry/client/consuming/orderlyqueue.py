@@ -26,7 +26,7 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.errands import QueueInfo
 from gantry.client.consuming.intake import Intake, Memory
-from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.queue_lock import Lease
 from gantry.client.consuming.redelivery import LADDER_S
 from gantry.client.hooks import called
@@ -55,7 +55,7 @@ class Surroundings:
     session: Session
     routes: Routes
     replicas: Replicas
-    offsets: Offsets
+    offsets: RemoteOffsets
     memory: Memory
     settings: ConsumerSettings
     order: OrderSettings

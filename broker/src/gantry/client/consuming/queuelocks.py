@@ -23,7 +23,7 @@ _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolEr
 _TIMEOUT_S = 3.0
 
 
-class QueueLocks:
+class QueueLockClient:
     """Sends one member's lock requests."""
 
     def __init__(self, session: Session, routes: Routes, group: str, client_id: str) -> None:

@@ -45,7 +45,7 @@ class SinkBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SinkDecision:
     """The newest decision of a sink. `batch` is -1 while there is none; `parts` are unknown once it is completed."""
 
     batch: int
@@ -55,7 +55,7 @@ class Decision:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class SettledHalves:
     """How many halves a call ended, and how many of the sink are decided and still open."""
 
     settled: int
@@ -78,7 +78,7 @@ class SinkInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class OpenPart:
+class OpenPartInfo:
     """The open halves of one part in a group; verdict: undecided, committed or aborted."""
 
     group: str
@@ -96,7 +96,7 @@ class SinkPage:
     """A group's list, and how many entries did not fit into it."""
 
     sinks: tuple[SinkInfo, ...]
-    parts: tuple[OpenPart, ...]
+    parts: tuple[OpenPartInfo, ...]
     more: int
 
 
@@ -106,12 +106,12 @@ def decided(
     parts: Sequence[str] | None = None,
     groups: Sequence[str] = (),
     operator: str = "",
-) -> Question[Decision]:
+) -> Question[SinkDecision]:
     """Decide a batch, or ask for the decision. The answer is about an earlier batch when that has to be ended first."""
     body = b"" if parts is None else bodies.dumps({"parts": list(parts), "groups": list(groups)})
     ext = _place(one) | to_ext(action=action, operator=operator or None, owner=one.owner or None)
 
-    def read(reply: Command) -> Decision:
+    def read(reply: Command) -> SinkDecision:
         return value(require(reply, ResponseCode.TRANSACTION_SHOULD_COMMIT), _decision)
 
     return Question(request(RequestCode.DECIDE_BATCH, ext, body), read)
@@ -119,7 +119,7 @@ def decided(
 
 def ended(
     one: SinkBatch, parts: Sequence[str] | None, aborted: Sequence[str] | None = None, is_done: bool = False
-) -> Question[Ended]:
+) -> Question[SettledHalves]:
     """End a group's halves of a batch, as many as one call may: these parts are committed and others not, or these are
     aborted.
     """
@@ -127,14 +127,14 @@ def ended(
     body = bodies.dumps({name: list(names) for name, names in named.items()})
     ext = _place(one) | to_ext(done="true" if is_done else None)
 
-    def make(source: object) -> Ended:
+    def make(source: object) -> SettledHalves:
         said = documents.document(source, "what ended")
-        return Ended(documents.integer(said, "settled"), documents.integer(said, "left"))
+        return SettledHalves(documents.integer(said, "settled"), documents.integer(said, "left"))
 
     return Question(request(RequestCode.END_BATCH, ext, body), lambda reply: value(require(reply), make))
 
 
-def reserved(one: SinkBatch) -> Question[Ended]:
+def reserved(one: SinkBatch) -> Question[SettledHalves]:
     """Make a group that is not the home agree to learn the home's decision about this batch.
 
     RefusedError 201: it knows another home, or a batch as late as this one; 2: its table is full.
@@ -155,10 +155,10 @@ def _place(one: SinkBatch) -> dict[str, str]:
     return to_ext(sinkId=one.sink, batchId=one.batch, home=one.home, passing="true" if one.is_passing else None)
 
 
-def _decision(source: object) -> Decision:
+def _decision(source: object) -> SinkDecision:
     said = documents.document(source, "a decision")
     parts, groups = (tuple(str(one) for one in documents.array(said, name)) for name in ("parts", "groups"))
-    return Decision(documents.integer(said, "batch", -1), parts, groups, documents.boolean(said, "done"))
+    return SinkDecision(documents.integer(said, "batch", -1), parts, groups, documents.boolean(said, "done"))
 
 
 def _page(group: str, source: object) -> SinkPage:
@@ -182,7 +182,7 @@ def _page(group: str, source: object) -> SinkPage:
     for item in documents.array(body, "parts"):
         one = documents.document(item, "a part")
         parts.append(
-            OpenPart(
+            OpenPartInfo(
                 group,
                 documents.text(one, "sinkId"),
                 documents.integer(one, "batch"),

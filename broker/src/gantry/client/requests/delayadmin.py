@@ -31,20 +31,20 @@ class DelayedInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DelayedPage:
     """One page of a broker's list."""
 
     delayed: tuple[DelayedInfo, ...]
     following: int  # start of the next page, -1 at the end
 
 
-def listed(broker: str, begin: int, topic: str) -> Question[Page]:
+def listed(broker: str, begin: int, topic: str) -> Question[DelayedPage]:
     """Ask for delayed messages from a position on: by level, each level in the order of sending."""
 
-    def make(source: object) -> Page:
+    def make(source: object) -> DelayedPage:
         body = documents.document(source, "a list of delayed messages")
         found = tuple(_info(broker, one) for one in documents.array(body, "delayed"))
-        return Page(found, documents.integer(body, "next", -1))
+        return DelayedPage(found, documents.integer(body, "next", -1))
 
     ext = to_ext(begin=begin, limit=PAGE, topic=topic or None)
     return Question(request(RequestCode.LIST_DELAYED, ext), lambda reply: value(require(reply), make))

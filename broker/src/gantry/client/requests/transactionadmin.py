@@ -44,7 +44,7 @@ class TransactionInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class TransactionPage:
     """One page of a broker's list."""
 
     transactions: tuple[TransactionInfo, ...]
@@ -52,12 +52,12 @@ class Page:
     violations: tuple[str, ...]  # producer groups that other kinds of producers use too, as sentences
 
 
-def listed(broker: str, state: str, begin: int, group: str, topic: str) -> Question[Page]:
+def listed(broker: str, state: str, begin: int, group: str, topic: str) -> Question[TransactionPage]:
     """Ask for open or given-up transactions from a position on, oldest first."""
 
-    def make(source: object) -> Page:
+    def make(source: object) -> TransactionPage:
         body = documents.document(source, "a list of transactions")
-        return Page(
+        return TransactionPage(
             tuple(_info(broker, one) for one in documents.array(body, "transactions")),
             documents.integer(body, "next", -1),
             tuple(_text_of(one) for one in documents.array(body, "groupViolations")),
