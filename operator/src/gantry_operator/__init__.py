@@ -1,1 +1,1 @@
-"""Runs GantryMQ on Kubernetes; `gantry_operator.main` is where it begins."""
+"""The operator that runs GantryMQ on Kubernetes; the program is `gantry_operator.main`."""

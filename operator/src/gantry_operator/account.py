@@ -1,7 +1,7 @@
-"""Who we are to the API server: where it is, whom to trust, and a token that the kubelet replaces while we run.
+"""The operator's service account: address and certificate of the API server, and a token that the kubelet replaces.
 
-The token is read again for each request.  Anyone who may ask only under a condition is given a `token` of its own,
-which refuses: `leader.Election.token` is for the leader alone.
+The token is read again for each request.  A caller that may send requests only under a condition gets its own `token`
+function, which may refuse: `leader.Election.token` is for the leader only.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ class Account:
     folder: Path = FOLDER
 
     def token(self) -> str:
-        """As it is now."""
+        """Read the present token; OSError when the file cannot be read."""
         return (self.folder / "token").read_text(encoding="utf-8").strip()
 
     @property
     def namespace(self) -> str:
-        """Where we run."""
+        """Read the namespace in which the operator runs."""
         return (self.folder / "namespace").read_text(encoding="utf-8").strip()
 
     @property
     def authority(self) -> Path:
-        """Who vouches for the server."""
+        """Return the path of the certificate authority that signed the server's certificate."""
         return self.folder / "ca.crt"
 
     def trust(self) -> ssl.SSLContext | None:
-        """None: plain HTTP."""
+        """Return the TLS context for the API server; None for plain HTTP."""
         is_plain = self.server.startswith("http:")
         return None if is_plain else ssl.create_default_context(cafile=str(self.authority))
 
 
 def of_pod(environment: Mapping[str, str], folder: Path = FOLDER) -> Account:
-    """As Kubernetes tells each pod; ValueError outside of one."""
+    """Return the service account of this pod; ValueError outside of a pod."""
     host, port = environment.get("KUBERNETES_SERVICE_HOST", ""), environment.get("KUBERNETES_SERVICE_PORT", "")
     if not host or not port:
         raise ValueError("KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT: not set; run this in a pod")

@@ -1,7 +1,7 @@
-"""Doing one step of a plan: idempotent, on the object that was seen and no other of its name.
+"""Carrying out one step of a plan: idempotent, and only on the object that was seen, identified by its uid.
 
-A step that somebody else has done meanwhile, or that a member refuses, is no fault: the next pass looks again.  What
-was done, or why not, comes back as what there is to tell.
+A step that was done meanwhile by another program, or that a member refuses, is no error: the next pass looks again.
+The result is an Event that says what was done, or why not.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gantry_operator.steps import Configure, Forget, HandOver, Hold, Reclone, Re
 
 
 class Writes(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def apply(self, document: Document) -> Document: ...
     async def merge(self, path: str, change: Document) -> None: ...
@@ -32,13 +32,13 @@ class Writes(Protocol):
 
 
 class Registers(Protocol):
-    """The registers of groups, as `watching.Watches` reaches them."""
+    """The part of `watching.Watches` by which registers of groups are changed."""
 
     async def forget_disk(self, seen: GroupSeen, ordinal: int) -> str: ...
 
 
 class Hands:
-    """What steps are done with."""
+    """Carries out steps, and stores which orders members refused."""
 
     def __init__(self, kube: Writes, asks: Asks, registers: Registers, clock: Clock) -> None:
         self._kube = kube
@@ -56,11 +56,11 @@ class Hands:
         return min(latest_s, self._orders.due_s(key, self._clock.monotonic()))
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         self._orders.forget(key)
 
     async def carry_out(self, cluster: BrokerCluster, step: Step, key: bytes, image: Image) -> News | None:
-        """One step; what to tell of it."""
+        """Carry out one step; return an Event about it, or None."""
         pods = f"/api/v1/namespaces/{cluster.key.namespace}/pods"
         match step:
             case Hold():

@@ -1,7 +1,7 @@
-"""What is so and what is not, of a cluster: one condition each, from a snapshot; pure.
+"""The conditions of a cluster's status, computed from a snapshot; pure.
 
-After kstatus: Ready, Reconciling, Stalled; and beside them what somebody who is called at night wants to know.  Texts
-name the field or the pod and what to do, and hold no number that moves by itself: an unchanged cluster is never
+Ready, Reconciling and Stalled follow kstatus; the others are what an operator on call needs.  Texts name the field or
+the pod and what to do.  They hold no number that changes by itself, so the status of an unchanged cluster is never
 written.
 """
 
@@ -20,13 +20,13 @@ from gantry_operator.steps import Hold, Replace, Step
 
 # A volume is bound, and a node found, within this time where there is one.
 PLACED_S = 60.0
-# What clocks of nodes may differ by, beyond the lease.
+# By how much clocks of nodes may differ, beyond the lease.
 _CLOCKS_S = 30.0
 _NAMED_MAX = 5
 
 
 class Condition(NamedTuple):
-    """One of them, without its time."""
+    """One condition, without the time of its last change."""
 
     kind: str
     holds: bool
@@ -35,7 +35,7 @@ class Condition(NamedTuple):
 
 
 def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) -> list[Condition]:
-    """All of them; `step` is what the plan does next."""
+    """Return all conditions; `step` is the plan's next step."""
     step = settled(step)
     return [
         _ready(snapshot, step),
@@ -53,7 +53,7 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
 
 
 def lasting(snapshot: Snapshot) -> list[Condition]:
-    """Those that registers and failover loops alone decide: they are told also where nothing else can be done."""
+    """Return the conditions that depend only on registers and failover loops; written also for a Stalled cluster."""
     return [_in_sync(snapshot), _failover_possible(snapshot)]
 
 
@@ -96,7 +96,7 @@ def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
 
 
 def _is_held_back(snapshot: Snapshot) -> bool:
-    """Whether a paused cluster is not what its specification says."""
+    """Return whether a paused cluster differs from its specification."""
     differs = bool(snapshot.unapplied) or any(each.outdated for each in snapshot.groups)
     return snapshot.cluster.wishes.is_paused and differs
 
@@ -109,7 +109,7 @@ def _held_back(snapshot: Snapshot) -> str:
 
 
 def _refused(snapshot: Snapshot) -> str:
-    """What members refuse although their pods are of the present template; empty: nothing."""
+    """Name the values that members refuse although their pods have the present template; empty: none."""
     told = [
         f"{each.group.pod(found.ordinal)} refuses {found.keys}: {found.reason}"
         for each in snapshot.groups
@@ -141,7 +141,7 @@ def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
 
 
 def _is_over(pod: Pod, now_s: float) -> bool:
-    """Whether the time is over in which it could still end by itself."""
+    """Return whether the pod has been in trouble for longer than the trouble may last by itself."""
     return not pod.trouble_since or now_s - seconds_of(pod.trouble_since) >= PLACED_S
 
 
@@ -191,7 +191,7 @@ def _paused(snapshot: Snapshot) -> Condition:
 
 
 def waiting(group: GroupSeen) -> Mapping[str, list[str]]:
-    """Keys that differ from what is wanted, and whose new values wait for a restart of these pods."""
+    """Return by key the pods that still run with another value and need a restart for the new one."""
     wanted = as_run(group.group)
     found: dict[str, list[str]] = {}
     for ordinal, answer in sorted(group.answers.items()):

@@ -1,11 +1,12 @@
-"""`gantry-operator-definitions`: bring the kinds that the API server knows to those that this operator was built with.
+"""`gantry-operator-definitions`: update the definitions on the API server to those of this operator.
 
 Helm makes the definitions in a chart's `crds/` once and never changes them.  So a Job of the chart runs this before
 each installation and upgrade, from the operator's own image, with rights of its own (`templates/definitions.yaml`).
 
-A definition is applied server-side, by force and as helm's: an installation by helm 4 applies `crds/` itself, and would
-refuse to overwrite what another field manager put there.  Its versions are one atomic list, so fields and rules that
-were given up go.  Objects are left alone, whatever they hold.  It is over when the server serves each definition.
+A definition is applied server-side, with force, and with helm's field manager: an installation by helm 4 applies
+`crds/` itself, and would refuse to overwrite fields of another manager.  Its versions are one atomic list, so fields
+and rules that no longer exist are removed.  Objects are not changed.  The program ends when the server serves each
+definition.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def main() -> None:
-    """Do it; the exit status says whether it was done."""
+    """Run the program; the exit status says whether it succeeded."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         account = of_pod(os.environ, Path(os.environ.get("GANTRY_OPERATOR_ACCOUNT", "") or FOLDER))
@@ -50,7 +51,7 @@ async def _bring(account: Account) -> None:
 
 
 async def bring(kube: Kube, wanted: Sequence[Mapping[str, Any]], patience_s: float = PATIENCE_S) -> None:
-    """Put each there and wait until it is served; KubeError or TimeoutError when that cannot be."""
+    """Apply each definition and wait until it is served; KubeError or TimeoutError when that fails."""
     async with asyncio.timeout(patience_s):
         for definition in wanted:
             await _put(kube, definition)

@@ -6,11 +6,11 @@ Three questions, each of which finds what the two others miss:
     values      has every field that is wanted its value?                 finds an edit, also one that removes something
     ownership   does another field manager own part of the specification? finds an edit that adds something
 
-The API server fills in defaults, which belong to no field manager, so fields that are not wanted are judged by their
-owner alone.  Metadata of others (labels, annotations, finalizers) is left to them, and so are `status` and the secrets
+The API server fills in defaults, which belong to no field manager, so additional fields are judged only by their
+owner.  Metadata of other managers (labels, annotations, finalizers) is ignored, and so are `status` and the secrets
 that a platform adds to a ServiceAccount.  An apply sets wanted values, and cannot remove what another manager added:
-`taken_over` gives those fields to the operator first, and the apply that follows removes them, since it does not name
-them any more.
+`taken_over` gives those fields to the operator first, and the next apply removes them, since it does not contain
+them.
 
 Normative: Kubernetes' structured-merge-diff (`fieldsV1`), and the ADR on owned objects in broker/docs/adr.
 """
@@ -41,18 +41,18 @@ class Difference(NamedTuple):
 
     wanted: Document
     there: Document | None
-    is_drift: bool = False  # it carries the digest of what is wanted: somebody else changed it
-    fields: Sequence[str] = ()  # that differ or belong to somebody else, such as spec.ingress
+    is_drift: bool = False  # it carries the digest of what is wanted: another program changed it
+    fields: Sequence[str] = ()  # that differ or belong to another manager, such as spec.ingress
     managers: Sequence[str] = ()  # field managers that own part of the specification
 
     @property
     def name(self) -> str:
-        """Kind and name, for people."""
+        """Return kind and name of the object, for texts."""
         return f"{self.wanted['kind']} {self.wanted['metadata']['name']}"
 
     @property
     def said(self) -> str:
-        """What differs, and who changed it; without numbers that move by themselves."""
+        """Return a text that names the fields that differ and who changed them."""
         fields = sorted(set(self.fields))
         more = f" and {len(fields) - _FIELDS_MAX} more" if len(fields) > _FIELDS_MAX else ""
         by = f" by {', '.join(self.managers)}" if self.managers else ""
@@ -60,7 +60,7 @@ class Difference(NamedTuple):
 
 
 def difference(wanted: Document, there: Document | None) -> Difference | None:
-    """Of an object as it is wanted, digest included (`labels.stamped`), and as it is; None: nothing to do."""
+    """Compare an object as wanted, with its digest (`labels.stamped`), and as it is; None: nothing to do."""
     if there is None:
         return Difference(wanted, None)
     metadata = wanted["metadata"]
@@ -118,13 +118,13 @@ def taken_over(there: Mapping[str, Any]) -> list[Document]:
 
 
 def content(there: Mapping[str, Any]) -> str:
-    """Digest of an object without its status and what the server counts: another one for every other specification."""
+    """Return the digest of an object without its status and the server's counters."""
     about = {key: each for key, each in there["metadata"].items() if key not in _VOLATILE}
     return digest_of({key: each for key, each in there.items() if key != "status"} | {"metadata": about})
 
 
 def _differing(wanted: object, there: object, path: str = "") -> Iterator[str]:
-    """Paths of wanted values that are not there; what is empty may be missing."""
+    """Yield the paths of wanted values that differ; an empty value may be missing."""
     if isinstance(wanted, Mapping) and isinstance(there, Mapping):
         for key, each in wanted.items():
             yield from _differing(each, there.get(key), f"{path}.{key}" if path else key)
@@ -136,7 +136,7 @@ def _differing(wanted: object, there: object, path: str = "") -> Iterator[str]:
 
 
 def _is_same_quantity(wanted: object, there: object, path: str) -> bool:
-    """The API server writes 1000m as 1."""
+    """Return whether two quantities are equal; the API server writes 1000m as 1."""
     if not any(each in path for each in _QUANTITIES):
         return False
     one, other = _amount(wanted), _amount(there)
@@ -144,7 +144,7 @@ def _is_same_quantity(wanted: object, there: object, path: str) -> bool:
 
 
 def _amount(quantity: object) -> Decimal | None:
-    """Of a quantity of Kubernetes (`1500m`, `1.5Gi`, `2e3`); None for what is none."""
+    """Return the value of a Kubernetes quantity (`1500m`, `1.5Gi`, `2e3`); None when it is not one."""
     found = _QUANTITY.fullmatch(str(quantity))
     if found is None:
         return None
@@ -158,7 +158,7 @@ def _amount(quantity: object) -> Decimal | None:
 
 
 def _foreign(there: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Manager and path of every top part of the specification that belongs to another one."""
+    """Return manager and path of each part of the specification that another manager owns."""
     found = []
     for each in there["metadata"].get("managedFields", []):
         if _is_ours(each) or each.get("subresource") == "status":

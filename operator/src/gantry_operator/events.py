@@ -1,7 +1,7 @@
-"""What is worth an Event of Kubernetes: what changed from one status to the next, and what was done.
+"""Events of Kubernetes: made from changes between two statuses, and from decisions.
 
-What an operator saw before it died is in the status, so its successor tells what changed meanwhile, once.  How they are
-written stands in `recording`.
+The status holds what the last operator saw, so its successor reports each later change once.  `recording` writes the
+Events.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from gantry.failover.decide import Decision, Force, Promote, Recover, Seal
 from gantry.replication.members import format_set
 
 NORMAL, WARNING = "Normal", "Warning"
-# Conditions of which people want to hear; the value is the bad one.
+# Conditions whose changes are worth an Event; the value is the bad one.
 _ALARMS = {"Stalled": "True", "MemberUnreachable": "True", "LeaseRenewalFailing": "True", "Diverged": "True"}
 
 
 class News(NamedTuple):
-    """One Event."""
+    """One Event: Normal or Warning, reason, message."""
 
     kind: str
     reason: str
@@ -26,7 +26,7 @@ class News(NamedTuple):
 
 
 def changed(former: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[News]:
-    """From one status to the next."""
+    """Yield the Events for the changes from one status to the next."""
     before = {each["type"]: each for each in former.get("conditions", [])}
     for each in told["conditions"]:
         then = before.get(each["type"], {"status": "", "reason": ""})
@@ -66,7 +66,7 @@ def _masters(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[News]:
 
 
 def decided(group: str, decision: Decision) -> News | None:
-    """Of the failover loop; None for what is no step."""
+    """Return the Event for a decision of a failover loop; None when it is not a step of a failover."""
     match decision:
         case Seal(reason):
             return News(WARNING, "FailoverBegan", f"{group} is sealed: {reason}")

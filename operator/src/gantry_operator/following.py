@@ -1,9 +1,9 @@
-"""The first part of every pass, also of a standby: have a failover loop for each group, whatever else is wrong.
+"""The first part of every pass, also of a standby: start a failover loop for each group, whatever else is wrong.
 
 A loop needs the cluster's name, its key, and the register, which it reads itself.  So the specification is read
-leniently (`api.lenient`), the last known key is good enough (`hakeys`), and a list that fails takes nothing from the
-loops (`observe.listing`).  Lists that take longer than `FIRST_S` are not waited for: the loops begin with careful
-terms, and go on with those of the pods when the lists are there.
+leniently (`api.lenient`), the last known key suffices (`hakeys`), and loops go on when a list fails
+(`observe.listing`).  Lists that take longer than `FIRST_S` are not waited for: the loops begin with careful
+terms, and change to those of the pods when the lists have come.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ASKED_FOR = "; the failover that was asked for: "
 
 
 class Objects(observe.Reads, SecretObjects, Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
 
 class Loops(Protocol):
-    """The failover loops, as `watching.Watches` keeps them."""
+    """The part of `watching.Watches` that is used here."""
 
     def expect(self, key: Key) -> None: ...
     def keep(self, snapshot: Snapshot, key: bytes) -> None: ...
@@ -44,7 +44,7 @@ class Loops(Protocol):
 
 
 class Followed(NamedTuple):
-    """A cluster as it is seen, with its failover loops begun."""
+    """A cluster's snapshot after its failover loops were started."""
 
     reading: Reading
     snapshot: Snapshot
@@ -53,14 +53,14 @@ class Followed(NamedTuple):
 
     @property
     def hindrances(self) -> Sequence[Hindrance]:
-        """What was wrong so far."""
+        """Return the problems found so far."""
         found = [Hindrance("Invalid", self.reading.message)] if self.reading.faults else []
         found += [self.key.fault] if self.key.fault is not None else []
         return [*found, *of_lists(self.listed.failed)]
 
 
 class Following:
-    """`begun(key, document)`: loops first, then what is there.  A standby makes no Secret (`makes`)."""
+    """Starts the failover loops of a cluster, then lists its objects.  A standby makes no Secret (`makes`)."""
 
     def __init__(self, kube: Objects, loops: Loops, makes: bool) -> None:
         self._kube = kube
@@ -69,7 +69,7 @@ class Following:
         self._keys = HaKeys(kube, loops)
 
     async def begun(self, key: Key, found: Document) -> Followed:
-        """One look at a cluster's document; ValueError for one without a name, a uid or a generation."""
+        """Start the loops of a cluster and return its snapshot; ValueError without a name, a uid or a generation."""
         self._loops.expect(key)
         reading = lenient.read_leniently(found)
         listing = asyncio.create_task(observe.listing(self._kube, key))
@@ -94,7 +94,7 @@ class Following:
         return Followed(reading, self.told(snapshot, held), held, listed)
 
     def told(self, snapshot: Snapshot, held: HaKey) -> Snapshot:
-        """With what the failover loops say of the groups now."""
+        """Return the snapshot with the last decisions of the failover loops."""
         key = snapshot.cluster.key
         unwatched = self._loops.unwatched(key)
         if held.key is None:
@@ -103,12 +103,12 @@ class Following:
         return replace(snapshot, groups=[self._with_loop(each, unwatched) for each in snapshot.groups])
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         self._loops.forget(key)
         self._keys.forget(key)
 
     def _with_loop(self, seen: GroupSeen, unwatched: dict[str, str]) -> GroupSeen:
-        """With what its failover loop said last, or why it has none."""
+        """Return the group with the last decision of its failover loop, or why it has no loop."""
         short = seen.group.short
         if short in unwatched:
             return replace(seen, unwatched=unwatched[short] or "its failover loop was not begun")

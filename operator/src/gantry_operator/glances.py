@@ -1,8 +1,8 @@
-"""What a standby looks at: the groups that it will have to care for when it leads.
+"""Passes of a standby: it follows the groups that it has to manage when it becomes the leader.
 
-Reads only, by a way that every replica has.  The failover loops follow each group from here on (`following`), so that a
-master lost together with the operator that led costs the time of the Lease, and not that of suspicion after
-it.  What cannot be read or is not there yet is looked at again; the passes of the master say what is wrong with it.
+It only reads, with a token that every replica has.  The failover loops follow each group (`following`).  So when a
+master is lost together with the leading operator, the failover waits for the Lease, but not for the suspicion time
+after it.  What cannot be read is tried again; the leader's passes report what is wrong.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ AGAIN_S, LATER_S = 5.0, 60.0
 
 
 class Glances:
-    """`once(key)`; answers when it wants to look again, None: there is no such cluster."""
+    """The standby's passes over clusters."""
 
     def __init__(self, kube: Objects, loops: Loops) -> None:
         self._kube = kube
         self._following = Following(kube, loops, makes=False)
 
     async def once(self, key: Key) -> float | None:
-        """One look; ValueError for an object without a name."""
+        """Run one pass; return in how many seconds the next is due, None when the cluster does not exist.  ValueError
+        for an object without a name.
+        """
         found = await self._kube.get(cluster_path(key))
         if found is None:
             self._following.forget(key)

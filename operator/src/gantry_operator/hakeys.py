@@ -7,12 +7,12 @@ with the first.  The operator makes the Secret once.
     it is there and cannot be used       the last key that was known; the fault names the Secret
     it is gone, the key is known         made again as it was: known to this process, or to its failover loops, which a
                                          standby has too
-    it is gone, nobody knows the key,    made again and marked (`REPLACED`).  Brokers read the file again while they run
+    it is gone, the key is not known,    made again and marked (`REPLACED`).  Brokers read the file again while they run
     and brokers may be running           and take both keys from then on (ADR replication-key-reread); until every
                                          broker that is older answers, the condition Stalled says so
     it is gone, and no broker is there   made again
 
-A key is never replaced because its Secret cannot be read: anyone who broke it may still have the right value.
+A key is never replaced because its Secret cannot be used: the user who changed it may still have the right value.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ _KEY, _LINES_MAX = "key", 2
 
 
 class Secrets(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def create(self, document: Document) -> bool: ...
 
 
 class Knows(Protocol):
-    """The failover loops, as `watching.Watches` keeps them."""
+    """The part of `watching.Watches` that is used here."""
 
     def key_of(self, key: Key) -> bytes | None: ...
 
 
 class HaKey(NamedTuple):
-    """What is known of a cluster's key now."""
+    """The key of a cluster, as far as it is known now."""
 
-    key: bytes | None  # to ask with; None: nobody knows it
+    key: bytes | None  # to ask members with; None: not known
     is_missing: bool = False  # there is no Secret
     fault: Hindrance | None = None  # why the Secret cannot be used
     is_replaced: bool = False  # brokers that started before it may not have it yet
@@ -61,7 +61,7 @@ class HaKey(NamedTuple):
 
 
 class HaKeys:
-    """By cluster."""
+    """The last known keys of all clusters."""
 
     def __init__(self, kube: Secrets, loops: Knows) -> None:
         self._kube = kube
@@ -69,7 +69,7 @@ class HaKeys:
         self._known: dict[Key, bytes] = {}  # the whole field, so that it is made again as it was
 
     async def read(self, key: Key) -> HaKey:
-        """Reads only; an API server that does not answer is a fault as well."""
+        """Read the Secret of a cluster; an API server that does not answer is a fault in the result, no exception."""
         name = name_of(key)
         last = _lines(self._known.get(key, b""))[:1]
         known = last[0] if last else self._loops.key_of(key)
@@ -95,7 +95,7 @@ class HaKeys:
         return HaKey(_lines(said)[0], is_replaced=is_replaced, made_s=made_s)
 
     async def make(self, cluster: BrokerCluster, known: bytes | None, may_run: bool) -> HaKey:
-        """The Secret is missing: make it; anyone who made it first is right.  `may_run`: brokers may be running."""
+        """Make the missing Secret, unless another process made it first.  `may_run`: brokers may be running."""
         kept = self._known.get(cluster.key) or known
         wanted: Document = {
             "apiVersion": "v1",
@@ -112,22 +112,22 @@ class HaKeys:
         except KubeError as error:
             return _failed(known, f"Secret {cluster.secret} is missing and cannot be made", error)
         made = await self.read(cluster.key)
-        if made.is_missing:  # an answer that came from before
+        if made.is_missing:  # a stale answer
             return _failed(known, f"Secret {cluster.secret} was made", KubeError("it", 0, "is not there yet"))
         return made
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         self._known.pop(key, None)
 
 
 def name_of(key: Key) -> str:
-    """The Secret's name; also of a cluster whose specification cannot be read."""
+    """Return the Secret's name; also for a cluster whose specification cannot be read."""
     return f"{key.name}-ha"
 
 
 def replaced(found: HaKey, snapshot: Snapshot) -> list[Hindrance]:
-    """What to tell while brokers do not have a key that replaced a lost one; one that started after it has it."""
+    """Return a hindrance while brokers may not have a key that replaced a lost one; those started later have it."""
     silent = [
         pod.name
         for group in snapshot.groups
@@ -149,7 +149,7 @@ def replaced(found: HaKey, snapshot: Snapshot) -> list[Hindrance]:
 
 
 def _failed(known: bytes | None, said: str, error: KubeError) -> HaKey:
-    """A refusal is told; an API server that did not answer is told only where no key is known."""
+    """Make the result of a failed request; without an answer it is a hindrance only where no key is known."""
     if is_refusal(error):
         return HaKey(known, fault=Hindrance("SecretRefused", f"{said}: {error}", holds=True))
     fault = None if known is not None else Hindrance("SecretNotRead", f"{said}: {error}", holds=True)
@@ -157,7 +157,7 @@ def _failed(known: bytes | None, said: str, error: KubeError) -> HaKey:
 
 
 def _field(secret: Document) -> bytes | str:
-    """The field's bytes; a text says what is wrong with it."""
+    """Return the field's bytes, or a text that says what is wrong with it."""
     given = (secret.get("data") or {}).get(_KEY)
     if given is None:
         return f"it has no field {_KEY!r}"
@@ -176,5 +176,5 @@ def _field(secret: Document) -> bytes | str:
 
 
 def _lines(field: bytes) -> list[bytes]:
-    """As brokers read the file (`gantry.broker.role.membership.read_keys`)."""
+    """Split the field into keys, like brokers do (`gantry.broker.role.membership.read_keys`)."""
     return [line.strip() for line in field.split(b"\n") if line.strip()]

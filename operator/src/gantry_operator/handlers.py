@@ -1,4 +1,4 @@
-"""What kopf calls: events become keys in the worklist, and nothing else happens here.
+"""Handlers that kopf calls: they turn events into keys of the worklist, and do nothing else.
 
 kopf watches and brings no state of its own onto our objects: no edge handlers, no finalizers.  A pod's event also goes
 to the sightings, which the failover loops read.
@@ -22,19 +22,19 @@ from gantry_operator.sightings import Sightings
 
 WATCHED = (PLURAL, "pods", "statefulsets")
 WATCHED_IF_KNOWN = tuple(each.value for each in Kind)  # an operator that is newer than its definitions still fails over
-_OWNED = ("pods", "statefulsets.apps")  # watched where they have our label: other people's are none of our business
+_OWNED = ("pods", "statefulsets.apps")  # only those with our label are watched
 _EXIT_S = 25.0  # below the 30 s that a pod has
 
 
 def registry(
     add: Callable[[Key], None], sightings: Sightings, account: Account, heard: Heard
 ) -> kopf.OperatorRegistry:  # fmt: skip
-    """Every handler, by what it watches."""
+    """Return kopf's registry with a handler for each watched kind."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers, id="login")
     async def login(**_: Any) -> kopf.AiohttpSession:
-        """kopf closes the session, and comes again when the API server does not accept the token."""
+        """Open a session for kopf, which closes it, and calls again when the API server refuses the token."""
         return kopf.AiohttpSession(server=account.server, aiohttp_session=session(account, heard))
 
     @kopf.on.startup(registry=handlers, id="settings")
@@ -63,7 +63,7 @@ def registry(
 
 
 def watch_declared(handlers: kopf.OperatorRegistry, waking: Waking) -> None:
-    """Handlers of BrokerTopics and ConsumerGroups; a cluster's event may be news for those that belong to it."""
+    """Register handlers of BrokerTopics and ConsumerGroups; an event of a cluster may trigger passes of its objects."""
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers, id="declared-cluster")
     async def cluster(event: Any, body: kopf.Body, **_: Any) -> None:
@@ -80,13 +80,13 @@ def watch_declared(handlers: kopf.OperatorRegistry, waking: Waking) -> None:
 
 
 class Wishes:
-    """What people last asked for, by object: an event that brings a status alone, mostly our own, is no news."""
+    """The last specification of each object: events that change only the status, mostly by us, are ignored."""
 
     def __init__(self) -> None:
         self._seen: dict[Key, object] = {}
 
     def is_news(self, key: Key, body: Mapping[str, Any], is_deleted: bool) -> bool:
-        """Whether anything but its status changed."""
+        """Return whether anything but the object's status changed."""
         about = body["metadata"]
         asked = [about.get(each) for each in ("uid", "generation", "annotations", "labels", "deletionTimestamp")]
         if is_deleted:
@@ -97,14 +97,14 @@ class Wishes:
 
 
 class Patience:
-    """Pauses between the tries of one request, without an end: after the last one kopf would give everything up."""
+    """Pauses between the tries of one request, without an end: after the last one kopf would stop watching."""
 
     def __iter__(self) -> Iterator[float]:
         return itertools.chain((1.0, 1.0, 2.0, 3.0, 5.0), itertools.repeat(8.0))
 
 
 def configure(settings: kopf.OperatorSettings) -> None:
-    """kopf's own settings; what it would do besides watching is off, and nothing waits without an end."""
+    """Set kopf's settings: everything but watching is switched off, and every wait has a limit."""
     settings.persistence.finalizer = f"{GROUP}/kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)

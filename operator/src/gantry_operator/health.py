@@ -1,10 +1,10 @@
-"""What the kubelet and Prometheus are told: /healthz, /readyz, /metrics.
+"""The HTTP server for the kubelet and Prometheus: /healthz, /readyz, /metrics.
 
-    alive    the loop turns (or there would be no answer); while the API server answers, every watch was heard of within
-             `WATCH_S_MAX`; the worklist of the leader takes up what is due within `QUEUE_S_MAX`
-    ready    the API server answered lately, watches have begun, and nobody has asked us to go
+    alive    the loop runs (or there would be no answer); while the API server answers, every watch received something
+             within `WATCH_S_MAX`; the worklist of the leader begins what is due within `QUEUE_S_MAX`
+    ready    the API server answered lately, watches have begun, and the process is not about to end
 
-An API server that is away makes nobody unhealthy: to start again would not bring it back.
+An API server that does not answer makes no operator unhealthy: a restart would not help.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ ANSWER_S_MAX = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Vitals:
-    """At one instant; ages in seconds."""
+    """The state of the operator at one instant; ages in seconds."""
 
     answered_s: float  # since the API server last answered the election
     watch_s: float  # since the quietest watch was last heard of
     has_begun: bool  # whether every watch was heard of
     queue_s: float  # the oldest key that is due waits, or is worked on, for so long
-    leader: str  # who; empty: nobody
+    leader: str  # its identity; empty: none
     is_leaving: bool
 
     def complaint(self) -> str:
-        """Why it should be started again; empty: it is alive."""
+        """Return why the process should be restarted; an empty text when it is alive."""
         if self.answered_s < ANSWER_S_MAX and self.watch_s > WATCH_S_MAX:
             return f"a watch has been silent for {self.watch_s:.0f} s while the API server answers"
         if self.queue_s > QUEUE_S_MAX:
@@ -39,7 +39,7 @@ class Vitals:
         return ""
 
     def absence(self) -> str:
-        """Why it is not ready; empty: it is."""
+        """Return why it is not ready; an empty text when it is."""
         if self.is_leaving:
             return "it is about to end"
         if not self.has_begun:
@@ -49,7 +49,7 @@ class Vitals:
         return self.complaint()
 
     def lines(self) -> str:
-        """For a person."""
+        """Return one line with all ages and the leader, for the body of an answer."""
         return (
             f"API server answered {self.answered_s:.1f} s ago, quietest watch {self.watch_s:.1f} s, "
             f"queue {self.queue_s:.1f} s, leader {self.leader or 'nobody'}\n"
@@ -57,7 +57,7 @@ class Vitals:
 
 
 async def serve(port: int, vitals: Callable[[], Vitals], metrics: Callable[[], bytes]) -> web.AppRunner:
-    """Until the runner is cleaned up."""
+    """Serve health and metrics on this port until the returned runner is cleaned up."""
 
     async def healthy(_: web.Request) -> web.Response:
         return _said(vitals().complaint(), vitals())

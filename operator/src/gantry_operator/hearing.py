@@ -1,10 +1,10 @@
-"""The connection by which kopf watches, and when each kind was last heard of.
+"""The HTTP session by which kopf watches, and when each watch last received something.
 
-A watch that is alive says something each minute, if only a bookmark; a watch that died silently says nothing, and that
-is what `Heard` is for.  kopf reads a watch chunk by chunk from the body of an answer, so that is where one listens.
+A live watch receives something each minute, at least a bookmark.  A watch that died silently receives nothing; `Heard`
+detects this.  kopf reads a watch chunk by chunk from the body of an answer, so each chunk is noted there.
 
-The token is read again for each request, since the kubelet replaces it.  kopf has nothing to write here: whatever would
-change something is refused before it is sent, so that a replica that does not lead cannot write by mistake.
+The token is read again for each request, since the kubelet replaces it.  kopf writes nothing here: requests that would
+change something are refused before they are sent, so that a replica that does not lead cannot write by mistake.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from gantry_operator.account import Account
 
 
 class Heard:
-    """The instant of the last news, by watch; `kinds` (their plurals) are watched, each by so many watches.
+    """When each watch last received something; `kinds` (their plurals) are watched, each by so many watches.
 
-    Those `if_known` are listened to as well, once they were heard of.
+    The kinds of `if_known` count only after their watch received something.
     """
 
     def __init__(self, clock: Clock, kinds: Sequence[str], watches: int = 1, if_known: Sequence[str] = ()) -> None:
@@ -33,12 +33,12 @@ class Heard:
         self._at: dict[str, float] = {}
 
     def note(self, path: str) -> None:
-        """Something came, from the watch of this folder."""
+        """Record that the watch of this folder received something."""
         if kind_of(path) in self._listened:
             self._at[path] = self._clock.monotonic()
 
     def ages_s(self) -> dict[str, float]:
-        """Of each kind that was ever heard of: since the quietest of its watches spoke."""
+        """Return, for each kind that ever received something, the seconds since its quietest watch did."""
         now = self._clock.monotonic()
         ages: dict[str, float] = {}
         for path, at in self._at.items():
@@ -47,23 +47,23 @@ class Heard:
 
     @property
     def has_begun(self) -> bool:
-        """Whether every watch was heard of."""
+        """Return whether every watch has received something."""
         return sum(kind_of(path) in self._kinds for path in self._at) >= len(self._kinds) * self._watches
 
     @property
     def quietest_s(self) -> float:
-        """The age of the quietest watch; one that has not begun yet is as old as we are."""
+        """Return the seconds since the quietest watch received something; since our start for one without anything."""
         ages = list(self.ages_s().values())
         return max(ages if self.has_begun else [*ages, self._clock.monotonic() - self._born_at])
 
 
 def kind_of(path: str) -> str:
-    """.../namespaces/N/pods -> pods"""
+    """Return the last part of a path: `.../namespaces/N/pods` -> `pods`."""
     return path.rsplit("/", 1)[-1]
 
 
 def session(account: Account, heard: Heard) -> aiohttp.ClientSession:
-    """For reading; anyone who gets it closes it."""
+    """Open a session that can only read; the caller closes it."""
 
     async def ours(request: aiohttp.ClientRequest, pass_on: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if request.method != "GET":
@@ -82,7 +82,7 @@ def session(account: Account, heard: Heard) -> aiohttp.ClientSession:
 
 
 class _Listened:
-    """A stream whose every chunk is noted."""
+    """A body stream that notes each chunk in `Heard`."""
 
     def __init__(self, content: aiohttp.StreamReader, heard: Heard, path: str) -> None:
         self._content = content
@@ -93,7 +93,7 @@ class _Listened:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """As aiohttp's."""
+        """Yield chunks like aiohttp's `StreamReader.iter_chunked`, and note each of them."""
         async for chunk in self._content.iter_chunked(size):
             self._heard.note(self._path)
             yield chunk

@@ -1,4 +1,4 @@
-"""What keeps a cluster from being brought to its specification, while everything else of it goes on; pure.
+"""Problems that keep a cluster from its specification, while everything else of it goes on; pure.
 
 Each is a reason and a text for the condition Stalled: a specification that cannot be read (`Invalid`), a key that
 cannot be used (`SecretInvalid`, `KeyReplaced`), a list or an object that the API server refuses (`Refused`).  The first
@@ -17,7 +17,7 @@ from gantry_operator.refusals import Refusals, is_refusal
 
 
 class Hindrance(NamedTuple):
-    """One of them; `holds`: no member is taken away because of it."""
+    """One problem; `holds`: no member is taken away while it lasts."""
 
     reason: str
     message: str
@@ -25,7 +25,7 @@ class Hindrance(NamedTuple):
 
 
 def of_lists(failed: Mapping[str, KubeError]) -> list[Hindrance]:
-    """Lists that the API server refuses; one that it did not answer is asked for again, and is no news for people."""
+    """Return a hindrance for lists that the API server refuses; unanswered ones are only tried again."""
     said = [f"{kind}s ({error})" for kind, error in sorted(failed.items()) if is_refusal(error)]
     if not said:
         return []
@@ -34,12 +34,12 @@ def of_lists(failed: Mapping[str, KubeError]) -> list[Hindrance]:
 
 
 def of_refusals(refusals: Refusals) -> list[Hindrance]:
-    """Objects that the API server refused in this pass."""
+    """Return a hindrance for objects that the API server refused in this pass."""
     return [Hindrance("Refused", refusals.message)] if refusals else []
 
 
 def applied(found: Iterable[Condition], hindrances: Iterable[Hindrance]) -> list[Condition]:
-    """The conditions with all of these."""
+    """Return the conditions with all of these hindrances in them."""
     told = list(found)
     for each in reversed(list(hindrances)):
         told = status.hindered(told, each.reason, each.message)

@@ -1,8 +1,8 @@
-"""Asking the API server: documents in, documents out, every call bounded.
+"""Requests to the API server: documents in, documents out, each with a time limit.
 
-`kubernetes` brings the connection; what objects look like is not its business here, since most of ours are built as
-documents anyway.  Writes are server-side apply under our own name, so fields of others stay theirs.  The token is asked
-for again with each request, and may be refused: then nothing is sent.
+`kubernetes` is used for the connection only, not for its models, since most of our objects are built as documents
+anyway.  Writes are server-side apply with our own field manager, so other managers keep their fields.  The token
+function is called for each request and may raise: then nothing is sent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Document = dict[str, Any]
 
 
 class KubeError(Exception):
-    """The API server said no, or nothing; `status` 0: nothing."""
+    """The API server refused a request, or did not answer; `status` 0: no answer."""
 
     def __init__(self, what: str, status: int, reason: str) -> None:
         super().__init__(f"{what}: {status} {reason}" if status else f"{what}: {reason}")
@@ -53,7 +53,7 @@ class KubeError(Exception):
 
 
 class Kube:
-    """One API server; an asynchronous context manager."""
+    """The client of one API server; an asynchronous context manager.  All methods raise KubeError."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Kube:
         self._wrote = wrote
 
     async def get(self, path: str) -> Document | None:
-        """None when there is none."""
+        """Return the object at this path; None when it does not exist."""
         try:
             return await self._ask("GET", path)
         except KubeError as error:
@@ -78,17 +78,17 @@ class Kube:
             raise
 
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]:
-        """All with these labels."""
+        """Return the objects of a folder with all of these labels."""
         selector = ",".join(f"{key}={value}" for key, value in labels.items())
         answer = await self._ask("GET", folder, query=[("labelSelector", selector)])
         return list(answer["items"])
 
     async def create(self, document: Document) -> bool:
-        """False when there is one already."""
+        """Create an object; return False when it exists already."""
         return await self.create_at(folder_of(document), document)
 
     async def create_at(self, folder: str, document: Document) -> bool:
-        """The same for any folder."""
+        """Like `create`, for any folder."""
         try:
             await self._ask("POST", folder, document)
         except KubeError as error:
@@ -98,21 +98,21 @@ class Kube:
         return True
 
     async def apply(self, document: Document) -> Document:
-        """Server-side; fields that another manager holds become ours where we name them. Returns the object."""
+        """Apply an object server-side and return it; fields of other managers become ours where we name them."""
         return await self._ask(
             "PATCH", path_of(document), document, APPLY, [("fieldManager", FIELD_MANAGER), ("force", "true")]
         )
 
     async def apply_at(self, path: str, document: Document, manager: str) -> Document:
-        """The same for any path, in the name of this field manager."""
+        """Like `apply`, for any path and with this field manager."""
         return await self._ask("PATCH", path, document, APPLY, [("fieldManager", manager), ("force", "true")])
 
     async def merge(self, path: str, change: Document) -> None:
-        """RFC 7386; with a resourceVersion in it only on that version."""
+        """Change an object by a JSON merge patch (RFC 7386); with a resourceVersion in it only on that version."""
         await self._ask("PATCH", path, change, MERGE, [("fieldManager", FIELD_MANAGER)])
 
     async def delete(self, path: str, uid: str) -> None:
-        """This very object, a pod with its own time to end; another one of the same name is left alone."""
+        """Delete the object with this uid, a pod with its grace period; another object of the name is not deleted."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             await self._ask("DELETE", path, options)
@@ -162,49 +162,49 @@ class Kube:
 
 
 def folder_in(kind: str, namespace: str) -> str:
-    """Where objects of a kind lie."""
+    """Return the path of a namespace's objects of a kind."""
     version, plural = _KINDS[kind]
     return f"{'/apis' if '/' in version else '/api'}/{version}/namespaces/{namespace}/{plural}"
 
 
 def folder_of(document: Mapping[str, Any]) -> str:
-    """Where objects of its kind and namespace lie."""
+    """Return the path of objects of this document's kind and namespace."""
     return folder_in(document["kind"], document["metadata"]["namespace"])
 
 
 def typed(kind: str, item: Document) -> Document:
-    """An item of a list with its version and kind, which the API server leaves out there."""
+    """Add version and kind to an item of a list; the API server leaves them out there."""
     return {"apiVersion": _KINDS[kind][0], "kind": kind, **item}
 
 
 def path_of(document: Mapping[str, Any]) -> str:
-    """Where it lies."""
+    """Return the path of this object."""
     return f"{folder_of(document)}/{document['metadata']['name']}"
 
 
 def resource_of(path: str) -> str:
-    """/apis/G/V/namespaces/N/KIND/NAME/status -> KIND/status"""
+    """Return the kind in a path: `/apis/G/V/namespaces/N/KIND/NAME/status` -> `KIND/status`."""
     rest = path.split("/namespaces/", 1)[-1].split("/")[1:]
     return "/".join(rest[::2])
 
 
 def cluster_path(key: Key) -> str:
-    """Of a BrokerCluster."""
+    """Return the path of a BrokerCluster."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{key.namespace}/{PLURAL}/{key.name}"
 
 
 def declared_folder(kind: Kind, namespace: str) -> str:
-    """Where BrokerTopics or ConsumerGroups lie."""
+    """Return the path of a namespace's BrokerTopics or ConsumerGroups."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{kind.value}"
 
 
 def declared_path(key: Declared) -> str:
-    """Of a BrokerTopic or a ConsumerGroup."""
+    """Return the path of a BrokerTopic or a ConsumerGroup."""
     return f"{declared_folder(key.kind, key.namespace)}/{key.name}"
 
 
 def lease_path(namespace: str, name: str) -> str:
-    """Of a register."""
+    """Return the path of a Lease, such as the register of a group."""
     return f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}"
 
 

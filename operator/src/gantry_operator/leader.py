@@ -1,19 +1,18 @@
-"""Who works: one Lease in the operator's own namespace, and anyone who holds it leads.
+"""Leader election between operators: the holder of one Lease in the operator's own namespace leads.
 
 The holder renews every `EVERY_S`.  It counts from the moment at which it *sent* the renewal that was answered, and
-leads for `RENEW_WITHIN_S` from there; everybody else waits until the Lease has stood still for `LEASE_S` by their own
-clock.  No two clocks are compared: what stands in the Lease as a time is for people.  `monotonic` counts while a
-process is stopped and while its machine sleeps, so anyone who wakes up late knows it before he asks anything.
+leads for `RENEW_WITHIN_S` from there; all others wait until the Lease has not changed for `LEASE_S` by their own
+clock.  No two clocks are compared: the times in the Lease are only for people.  `monotonic` counts while a
+process is stopped and while its machine sleeps, so a process that wakes up late knows it before it sends a request.
 
-A Lease that is absent says nothing about its last holder, who leads for `RENEW_WITHIN_S` more at most.  So absence is
-waited out as a holder is: a candidate makes the Lease when it has been absent for `LEASE_S` since it first looked, also
-in a new installation.  The leader itself makes it again at its next renewal.  An empty holder is taken at once only
-where the holder released the Lease (`_RELEASED_S`); in a Lease that was applied by hand it says nothing either.
+When the Lease is absent, its last holder may still lead for `RENEW_WITHIN_S`.  So a candidate waits as for a holder: it
+makes the Lease when it has been absent for `LEASE_S` since its first look, also in a new installation.  The leader
+itself makes it again at its next renewal.  A Lease with an empty holder is taken at once only if the holder released it
+(`_RELEASED_S`); a Lease that was applied by hand may have an empty holder as well.
 
-Anyone who does not lead gets no token (`token`), so he can neither read nor write by it; what a standby looks at (its
-watches, groups that it may soon have to care for) has its own way.  A Lease that is lost is lost: `run` ends, and the
-process with it.  That is all it is good for.  A request that was on its way may still arrive; it is a compare-and-set,
-or says what the next leader says too.
+A process that does not lead gets no token (`token`), so it can neither read nor write with it; a standby has another
+token for its watches and for the groups that it follows.  When the Lease is lost, `run` ends, and the process with it.
+A request that was under way may still arrive; it is a compare-and-set, or writes what the next leader writes too.
 """
 
 from __future__ import annotations
@@ -35,21 +34,21 @@ log = logging.getLogger("gantry.operator")
 
 # A group whose master's node is lost together with the leader's waits for the next leader, so it is not long in coming.
 LEASE_S, RENEW_WITHIN_S, EVERY_S = 9, 7.0, 1.5
-ANSWER_S = 3.0  # for one question: two fit into the time of a renewal
+ANSWER_S = 3.0  # for one request: two fit into the time of a renewal
 _LOOK_EVERY_S = 1.0
 _REST_S_MIN = 0.05
 _SEIZES_MAX = 20  # the holder renews meanwhile
-_JITTER_S = 0.4  # of anyone who waits: two that wait do not always ask together
-_RELEASED_S = 1  # leaseDurationSeconds of a Lease that its holder let go; a holder's is LEASE_S
+_JITTER_S = 0.4  # so that two candidates do not always ask at the same time
+_RELEASED_S = 1  # leaseDurationSeconds of a released Lease; a holder's is LEASE_S
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 class NotLeadingError(RegisterUnavailableError):
-    """Somebody who does not lead asked for the leader's token."""
+    """The leader's token was requested by a process that does not lead."""
 
 
 class Leases(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def create(self, document: Document) -> bool: ...
@@ -57,14 +56,14 @@ class Leases(Protocol):
 
 
 class Place(NamedTuple):
-    """Of the Lease."""
+    """Namespace and name of the Lease."""
 
     namespace: str
     name: str
 
 
 class _Seen(NamedTuple):
-    """What stands in the Lease and moves with each renewal."""
+    """The fields of the Lease that change with each renewal."""
 
     holder: str
     renewed: str
@@ -76,7 +75,7 @@ _ABSENT = _Seen("", "", -1)
 
 
 class Election:
-    """`who` is unique to this process: a pod that starts again is somebody else."""
+    """One process in the election; `who` is unique to the process, also after a restart of its pod."""
 
     def __init__(self, leases: Leases, place: Place, who: str, clock: Clock) -> None:
         self._leases = leases
@@ -92,21 +91,21 @@ class Election:
         self.began = asyncio.Event()
 
     def leads(self) -> bool:
-        """Now."""
+        """Return whether this process leads now."""
         return self._clock.monotonic() < self._until
 
     @property
     def holder(self) -> str:
-        """Who leads, as far as we know; empty: nobody."""
+        """Return the leader's identity, as far as known; an empty text when there is none."""
         return self._seen.holder if self._seen is not None else ""
 
     @property
     def unanswered_s(self) -> float:
-        """Since the API server last answered us."""
+        """Return the seconds since the API server last answered."""
         return self._clock.monotonic() - self._answered_at
 
     def token(self, token: Callable[[], str]) -> Callable[[], str]:
-        """The same for the leader; NotLeadingError for anybody else."""
+        """Return a token function that raises NotLeadingError while this process does not lead."""
 
         def only_ours() -> str:
             if not self.leads():
@@ -116,7 +115,7 @@ class Election:
         return only_ours
 
     async def run(self) -> str:
-        """Until the Lease is lost; says how."""
+        """Take part in the election until the Lease is lost; return how it was lost."""
         while not self._has_led or self.leads():
             began_s = self._clock.monotonic()
             left_s = self._until - began_s if self._has_led else None
@@ -129,7 +128,7 @@ class Election:
         return f"the Lease {self._place.name} is {self.holder}'s"
 
     async def round(self) -> None:
-        """Look, and renew or take it where we may; what the API server does not answer is tried again."""
+        """Read the Lease, and renew or take it if allowed; a request without an answer is tried again later."""
         asked_at = self._clock.monotonic()
         try:
             if await self._hold(asked_at):
@@ -145,7 +144,7 @@ class Election:
             self._complain(str(error))
 
     def rest_s(self, began_s: float) -> float:
-        """After a round that began then: who leads begins one each `EVERY_S`, who waits is there as the Lease ends."""
+        """Return the pause after a round: the leader begins one each `EVERY_S`, a candidate at the Lease's end."""
         now_s = self._clock.monotonic()
         if self._has_led:
             return max(_REST_S_MIN, began_s + EVERY_S - now_s)
@@ -155,7 +154,7 @@ class Election:
         return max(_REST_S_MIN, min(look_s, self._seen_at + LEASE_S - now_s))
 
     async def seize(self) -> None:
-        """Take the Lease, whose ever it is; KubeError when the API server does not let us.
+        """Take the Lease from any holder; KubeError when the API server refuses.
 
         The former holder loses it at its next renewal, or leads on for `RENEW_WITHIN_S` if it cannot renew.  So the
         caller keeps the Lease for `LEASE_S` before it writes anything else.
@@ -180,7 +179,7 @@ class Election:
         raise KubeError(f"the Lease {self._place.name}", 409, "it changes too often to be taken; try again")
 
     async def release(self) -> None:
-        """Let somebody else lead at once; we do not any more."""
+        """Release the Lease, so that another process can lead at once; this one does not lead any more."""
         led, self._until = self.leads(), float("-inf")
         if not led:
             return
@@ -193,7 +192,7 @@ class Election:
             log.warning("the Lease %s is not released, it runs out: %s", self._place.name, error)
 
     async def _hold(self, asked_at: float) -> bool:
-        """Whether it is ours now."""
+        """Read the Lease and write it if allowed; return whether this process holds it now."""
         found = await self._leases.get(self._path)
         seen = _ABSENT if found is None else _seen(found)
         if seen != self._seen:
@@ -211,7 +210,7 @@ class Election:
         return True
 
     def _say(self, seen: _Seen) -> None:
-        """One log line for another holder."""
+        """Log a change of the holder."""
         if seen is _ABSENT:
             what = "its leader makes it again" + ("" if self._has_led else f", or this operator in {LEASE_S} s")
             log.warning("the Lease %s is absent; %s", self._place.name, what)
@@ -224,7 +223,7 @@ class Election:
         return await self._leases.create(lease | {"spec": self._spec(None)})
 
     async def _write(self, found: Document, spec: Document) -> None:
-        """On this version and no other; a KubeError says that it was not, or that nobody knows."""
+        """Write the Lease on this version only; after a KubeError it was not written, or that is not known."""
         version = {"resourceVersion": found["metadata"]["resourceVersion"]}
         await self._leases.merge(self._path, {"metadata": version, "spec": spec})
 

@@ -1,14 +1,13 @@
-"""`gantry-operator-leave`: hand all objects back before the operator is uninstalled (the chart's pre-delete Job).
+"""`gantry-operator-leave`: remove our finalizers before the operator is uninstalled (the chart's pre-delete Job).
 
-A finalizer of an operator that is gone is removed by no process: the object cannot be deleted any more, and neither can
-its namespace.  So the last thing that is done in the operator's name is to remove its finalizers, whatever the objects
-hold: those of any version are handed back.  Brokers go on, without failover; what `deletionPolicy: Delete` would have
-deleted stays, as with Retain.  An operator that is installed again takes the objects over as they are, and puts its
-finalizers back.
+Without an operator its finalizers are never removed: neither the objects nor their namespace could be deleted.  So this
+program removes them from all objects, of any version of the definitions.  Brokers go on, without failover.  What
+`deletionPolicy: Delete` would have deleted stays, as with Retain.  An operator that is installed again takes the
+objects over as they are, and adds its finalizers again.
 
-The running operator would put them back too, so it is made to end first: its Lease is taken from it, and nothing is
-written before its last renewal has run out.  The Lease goes last; an operator that Kubernetes restarts meanwhile waits
-out its absence, and is gone by then.
+The running operator would add them again, so it is made to end first: its Lease is taken from it, and nothing is
+written before its last renewal has run out.  The Lease is deleted last; an operator that Kubernetes restarts meanwhile
+waits until it has been absent for long enough, and is uninstalled by then.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ _ROUNDS_MAX = 5  # an object that changed meanwhile is read again
 
 
 class Objects(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
@@ -47,7 +46,7 @@ class Objects(Protocol):
 
 
 def main() -> None:
-    """Do it; the exit status says whether it was done."""
+    """Run the program; the exit status says whether it succeeded."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = from_environment(os.environ)

@@ -1,13 +1,13 @@
-"""`gantry-operator`: watches BrokerClusters, makes what they need, and lets each group fail over.
+"""`gantry-operator`: watches BrokerClusters, makes their objects, and lets each group fail over.
 
-Four parts side by side, of which none may die alone (a pass or a failover loop that fails concerns its object alone):
-kopf, which watches; the election, which says whether we work; the worklist, which reconciles; the failover loops, which
-go on whatever the others do.  The worklist is the leader's: a standby keeps its watches warm, knows by them what there
-is to do, follows each group without a deed (`glances`), and writes nothing.  When a part ends by a fault the process
-ends, and Kubernetes starts it again: nothing is kept here that could not be read again.
+Four parts run side by side: kopf, which watches; the election, which decides whether we work; the worklist, which
+reconciles; the failover loops, which go on whatever the others do.  Only the leader runs the worklist.  A standby keeps
+its watches open, so it knows what there is to do, follows each group (`glances`), and writes nothing.  A failed pass or
+failover loop concerns only its object.  When a part itself ends by a fault, the process ends, and Kubernetes starts it
+again: it keeps nothing that could not be read again.
 
-How it ends.  A lost Lease: at once, since somebody else may be at work.  SIGTERM: no key and no decision is begun any
-more, what was begun has `FINISH_S`, and then the Lease is released, so that the other one leads within two seconds.
+How it ends.  A lost Lease: at once, since another operator may be working.  SIGTERM: no key and no decision is begun
+any more, what was begun has `FINISH_S`, and then the Lease is released, so that the other one leads within two seconds.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FINISH_S = 10.0
 
 
 def main() -> None:
-    """Serve until SIGTERM."""
+    """Run the operator until SIGTERM; exit status 0, or 1 after a fault or a lost Lease."""
     environment = with_options(os.environ, sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # a line for every event of every pod
@@ -69,7 +69,7 @@ def main() -> None:
 
 
 class Operator:
-    """One process: `run` until it is told to end; `leave` is how it ends when it has lost the Lease."""
+    """One operator process: `run` works until SIGTERM; `leave` ends it when it has lost the Lease."""
 
     def __init__(
         self, settings: Settings, account: Account, place: Place, leave: Callable[[int], None] = os._exit
@@ -86,7 +86,7 @@ class Operator:
         self._stop = asyncio.Event()
 
     async def run(self) -> int:
-        """The exit status."""
+        """Run all parts until the end; return the exit status."""
         async with AsyncExitStack() as stack:
             lease = await stack.enter_async_context(Kube(self._account, self._account.token, timeout_s=ANSWER_S))
             who = f"{self._settings.identity}_{secrets.token_hex(4)}"
@@ -125,7 +125,7 @@ class Operator:
         _, late = await asyncio.wait([worked], timeout=FINISH_S if election.leads() else 0.0)
         elected.cancel()
         await asyncio.gather(elected, return_exceptions=True)
-        if not late:  # anyone who still writes keeps the Lease until it runs out
+        if not late:  # while a write may be under way, the Lease is kept until it runs out
             await election.release()
         stop_kopf.set()
         worked.cancel()
@@ -171,7 +171,7 @@ class Operator:
         self._stop.set()  # kopf may hear SIGTERM before we do
 
     def stop(self) -> None:
-        """As SIGTERM does; `run` returns soon."""
+        """End like after SIGTERM: `run` returns soon."""
         self._stop.set()
 
     def _hear_signals(self) -> None:
@@ -179,7 +179,7 @@ class Operator:
             asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     async def _reclaim_signals(self, watching: asyncio.Event) -> None:
-        """kopf takes the signals when it begins; from then on they are ours, since it has to be the last to go."""
+        """Take the signals back after kopf has taken them at its start, since kopf has to end last."""
         await watching.wait()
         self._hear_signals()
 
@@ -194,7 +194,7 @@ class Operator:
         self._stop.set()
 
     def _part(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Of the operator: if it ends before it is told to, everything ends."""
+        """Start a part of the operator: if it ends before the operator is stopped, the process ends."""
 
         def ended(task: asyncio.Task[None]) -> None:
             if not self._stop.is_set():

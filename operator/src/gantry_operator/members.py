@@ -1,6 +1,6 @@
-"""Asking members at `/ha/v1`, by the addresses of their pods: what they run with, and what they are ordered to do.
+"""Requests to members at `/ha/v1`, by the addresses of their pods: their status, and orders.
 
-Nothing waits longer than `ANSWER_S`, but a handover; who does not answer is simply not in the answer.
+No request takes longer than `ANSWER_S`, but a handover; members that do not answer are left out of the result.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ANSWER_S = 2.0
 
 
 class Members:
-    """Of any group of any cluster."""
+    """Sends requests to members of all groups."""
 
     def __init__(self, sightings: Sightings, clock: Clock) -> None:
         self._sightings = sightings
         self._clock = clock
 
     async def look(self, seen: GroupSeen, key: bytes) -> Mapping[int, Answer]:
-        """What those who answer say."""
+        """Return the status of each member that answers, by ordinal."""
         asked = self._asked(seen, key)
 
         async def one(ordinal: int) -> Answer | None:
@@ -45,7 +45,7 @@ class Members:
         return {ordinal: answer for ordinal, answer in enumerate(answers) if answer is not None}
 
     async def order(self, seen: GroupSeen, key: bytes, ordinal: int, path: str, **more: Any) -> str:
-        """Why it was not done; empty: it was."""
+        """Order a member to do something; return why it did not, an empty text when it did."""
         asked = self._asked(seen, key)
         try:
             if path == HANDOVER:

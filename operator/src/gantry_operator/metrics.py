@@ -1,8 +1,8 @@
-"""What the operator counts, as Prometheus reads it: `gantrymq_operator_*`.
+"""The operator's metrics for Prometheus: `gantrymq_operator_*`.
 
-No label names a cluster, a namespace or an object: kinds, verbs, classes of errors and outcomes are words of this
-program, so the number of series does not depend on what it looks after.  Values that somebody else has (the queue, the
-watches, the election) are asked for at the scrape.
+No label names a cluster, a namespace or an object.  Kinds, verbs, classes of errors and outcomes are fixed words, so
+the number of series does not depend on the number of objects.  Values of other parts (the queue, the watches, the
+election) are read at the scrape.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PASS_S_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
 class Gauges(NamedTuple):
-    """At one instant."""
+    """Values that are read at a scrape."""
 
     leads: bool
     keys_due: int
@@ -30,7 +30,7 @@ class Gauges(NamedTuple):
 
 
 class Metrics:
-    """One registry; `gauges` is asked at each scrape."""
+    """The operator's counters and histograms in one registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -73,19 +73,19 @@ class Metrics:
             self.failovers.labels(step)
 
     def wrote(self, verb: str, resource: str) -> None:
-        """The API server took a write."""
+        """Count a write that the API server accepted."""
         self.writes.labels(verb, resource).inc()
 
     def refused(self, status: int) -> None:
-        """The API server refused something (HTTP status) and the pass went on."""
+        """Count a refusal of the API server (HTTP status) after which the pass went on."""
         self.errors.labels(class_of(status)).inc()
 
     def watch(self, gauges: Callable[[], Gauges]) -> None:
-        """From now on."""
+        """Register the function that returns the gauges at each scrape."""
         self.registry.register(_Asked(gauges))
 
     def text(self) -> bytes:
-        """The exposition."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
@@ -109,7 +109,7 @@ class _Asked(Collector):
 
 
 def class_of(status: int | None) -> str:
-    """Of an error by the API server's answer; None: it was no answer of it, 0: there was none."""
+    """Return the class of an error by the HTTP status of the API server; 0: no answer, None: another error."""
     if status is None:
         return "invalid"
     if status in (0, 408, 429) or status >= 500:

@@ -1,7 +1,7 @@
-"""Looking: from what the API server and the members say now to a snapshot.  Reads only.
+"""Making a snapshot of a cluster from the present answers of the API server and the members.  Reads only.
 
-Each kind is listed once, by the cluster's label, whatever the number of groups.  A list that fails leaves the others as
-they are, and its kind in `unseen`.  Members that do not answer, and volumes that no policy asks about, are left out;
+Each kind is listed once, by the cluster's label, whatever the number of groups.  When a list fails, its kind is in
+`unseen`; the other lists are used.  Members that do not answer, and volumes that no policy needs, are left out;
 everything else is read live.
 """
 
@@ -32,43 +32,43 @@ _ORDINALS_MAX = 5
 
 
 class Reads(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
 
 
 class Asks(Protocol):
-    """Members, as `members.Members` asks them."""
+    """The part of `members.Members` that is used here."""
 
     async def look(self, seen: GroupSeen, key: bytes) -> Mapping[int, Answer]: ...
     async def order(self, seen: GroupSeen, key: bytes, ordinal: int, path: str, **more: Any) -> str: ...
 
 
 class Listing(NamedTuple):
-    """What carries the cluster's label, by kind and name; and which lists failed, and why."""
+    """The objects with the cluster's label, by kind and name; and which lists failed, and why."""
 
     documents: Mapping[str, Mapping[str, Document]]
     failed: Mapping[str, KubeError]
 
     def of(self, kind: str) -> Mapping[str, Document]:
-        """Objects of one kind by name; none where the list failed."""
+        """Return objects of one kind by name; none where the list failed."""
         return self.documents.get(kind, {})
 
     @property
     def names(self) -> list[str]:
-        """Of everything that is named after a group: sets, registers, pods."""
+        """Return the names of all sets, registers and pods; these contain the names of groups."""
         return [name for kind in ("StatefulSet", "Lease", "Pod") for name in self.of(kind)]
 
     @property
     def has_brokers(self) -> bool:
-        """Whether a broker's pod is there, or may be."""
+        """Return whether a broker's pod exists, or may exist because pods cannot be listed."""
         return "Pod" in self.failed or any(_component(each) == "broker" for each in self.of("Pod").values())
 
 
     @property
     def had_brokers(self) -> bool:
-        """Whether brokers run, or may: where pods cannot be listed, a set or a register says that there were some."""
+        """Return whether brokers run or may run: without a list of pods, a set or a register means that they may."""
         if "Pod" not in self.failed:
             return self.has_brokers
         return any(kind in self.failed or self.of(kind) for kind in ("StatefulSet", "Lease"))
@@ -78,7 +78,7 @@ NOTHING = Listing({}, dict.fromkeys(KINDS, KubeError("lists", 0, "not answered y
 
 
 async def listing(kube: Reads, key: Key) -> Listing:
-    """One list of each kind, at the same time, each within `LIST_S`; no error ends it."""
+    """List each kind, all at the same time, each within `LIST_S`; errors are part of the result."""
 
     async def every(kind: str) -> dict[str, Document] | KubeError:
         try:
@@ -97,7 +97,7 @@ async def listing(kube: Reads, key: Key) -> Listing:
 
 
 async def registers(kube: Reads, cluster: BrokerCluster, listed: Listing) -> Listing:
-    """With the cluster's registers read one by one where their list failed; those that cannot be read are left out."""
+    """Add the cluster's registers, read one by one, if their list failed; unreadable ones are left out."""
     if "Lease" not in listed.failed:
         return listed
     names = [group.name for group in cluster.groups()]
@@ -114,7 +114,7 @@ async def registers(kube: Reads, cluster: BrokerCluster, listed: Listing) -> Lis
 
 
 def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
-    """Everything but what members say."""
+    """Make the snapshot without the members' answers."""
     pods, sets, claims = listed.of("Pod"), listed.of("StatefulSet"), listed.of("PersistentVolumeClaim")
     dropped = claims if cluster.drops_claims else {}
     asked = {revision: _image(each) for each in sets.values() if (revision := revision_seen(each))}
@@ -128,7 +128,7 @@ def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
 
 
 async def missing_secrets(kube: Reads, cluster: BrokerCluster) -> list[str]:
-    """Secrets that images should be pulled with, and that are not there."""
+    """Return the names of image pull Secrets that do not exist."""
 
     async def missing(name: str) -> bool:
         return await kube.get(f"{folder_in('Secret', cluster.key.namespace)}/{name}") is None
@@ -138,7 +138,7 @@ async def missing_secrets(kube: Reads, cluster: BrokerCluster) -> list[str]:
 
 
 def with_sets(snapshot: Snapshot, applied: Iterable[Document]) -> Snapshot:
-    """The same after these objects were applied: of sets, what the API server answered."""
+    """Return the snapshot with sets as the API server returned them after they were applied."""
     sets = {each["metadata"]["name"]: each for each in applied if each["kind"] == "StatefulSet"}
     groups = [
         replace(seen, **_of_set(sets[seen.group.name])) if seen.group.name in sets else seen for seen in snapshot.groups
@@ -147,14 +147,14 @@ def with_sets(snapshot: Snapshot, applied: Iterable[Document]) -> Snapshot:
 
 
 async def answers(asks: Asks, snapshot: Snapshot, key: bytes, now_s: float) -> Snapshot:
-    """With what members say, and who is not heard of."""
+    """Return the snapshot with the members' answers, and with the members that did not answer."""
     found = await asyncio.gather(*(asks.look(group, key) for group in snapshot.groups))
     heard = [replace(group, answers=said) for group, said in zip(snapshot.groups, found, strict=True)]
     return replace(snapshot, groups=[replace(group, absent=group.lost(now_s)) for group in heard])
 
 
 class Things(NamedTuple):
-    """What was listed, by name."""
+    """The listed objects of one snapshot, by name."""
 
     pods: Mapping[str, Pod]
     sets: Mapping[str, Document]
@@ -180,7 +180,7 @@ def _of_set(made: Document | None) -> dict[str, Any]:
 
 
 def claim_path(group: Group, ordinal: int) -> str:
-    """Of a member's volume claim."""
+    """Return the path of a member's volume claim."""
     return f"{folder_in('PersistentVolumeClaim', group.cluster.key.namespace)}/{group.claim(ordinal)}"
 
 
@@ -189,7 +189,7 @@ def _component(document: Document) -> str:
 
 
 def _image(made: Document) -> str:
-    """Of a set's template: what its server's container shall run."""
+    """Return the image of the server's container in a set's template."""
     template = made["spec"]["template"]
     containers = template["spec"].get("containers", [])
     return next((str(each.get("image", "")) for each in containers if each["name"] == _component(template)), "")

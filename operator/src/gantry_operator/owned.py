@@ -1,4 +1,4 @@
-"""Owned objects of a cluster: one look at each kind, and server-side apply of those that differ.
+"""Owned objects of a cluster: each kind is listed once, and objects that differ are applied server-side.
 
 What "differ" means stands in `drift`.  Objects come in batches, in which what a set needs stands before it; what the
 API server refuses goes to `refusals`, which says what it stops.  Batches are applied concurrently, `AT_ONCE` at a time.
@@ -30,7 +30,7 @@ There = Mapping[str, Document]  # by path
 
 
 class Applies(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
@@ -41,14 +41,14 @@ class Applies(Protocol):
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of the objects that differed."""
+    """The results for the objects that differed."""
 
     applied: list[Document] = field(default_factory=list)  # as the API server answered
-    repaired: list[Difference] = field(default_factory=list)  # others had changed them
+    repaired: list[Difference] = field(default_factory=list)  # objects that others had changed
     stays: list[Difference] = field(default_factory=list)  # an apply did not change that
 
     def news(self) -> list[News]:
-        """One Event for what was repaired, one for what could not be."""
+        """Return an Event for repaired objects, and one for objects that still differ."""
         found = []
         if self.repaired:
             said = _listed(self.repaired)
@@ -61,14 +61,14 @@ class Outcome:
 
 
 class Owned:
-    """The objects of any cluster."""
+    """Lists and applies owned objects of all clusters."""
 
     def __init__(self, kube: Applies) -> None:
         self._kube = kube
         self._stays: dict[str, tuple[str, str]] = {}  # path -> digest that was wanted, content of the answer
 
     async def look(self, cluster: BrokerCluster, sets: Iterable[Document], secrets: Iterable[str]) -> There:
-        """Objects by path: each kind listed once, and Secrets by their names."""
+        """Return the existing objects by path: each kind is listed once, Secrets are read by name."""
         namespace, labels = cluster.key.namespace, {LABEL_CLUSTER: cluster.key.name}
         paths = [f"{folder_in('Secret', namespace)}/{name}" for name in secrets]
         lists, named = await asyncio.gather(
@@ -79,11 +79,11 @@ class Owned:
         return found | {path: each for path, each in zip(paths, named, strict=True) if each is not None}
 
     def differences(self, batches: Sequence[Batch], there: There) -> list[list[Difference]]:
-        """Of every batch those objects that an apply may change."""
+        """Return, for every batch, the objects that an apply may change."""
         return [[each for wanted in batch if (each := self._difference(wanted, there))] for batch in batches]
 
     async def put(self, batches: Sequence[Sequence[Difference]], refusals: Refusals) -> Outcome:
-        """Apply them; what is not applied goes to `refusals`."""
+        """Apply these objects; failures go to `refusals`."""
         outcome, places = Outcome(), asyncio.Semaphore(AT_ONCE)
 
         async def one(batch: Sequence[Difference]) -> None:
@@ -94,7 +94,7 @@ class Owned:
         return outcome
 
     async def remove(self, paths: Iterable[str], there: There, refusals: Refusals) -> None:
-        """Delete these very objects."""
+        """Delete the objects at these paths by the uid that was seen; failures go to `refusals`."""
         for path in paths:
             about = there[path]["metadata"]
             try:
@@ -103,7 +103,7 @@ class Owned:
                 refusals.add(f"the deletion of {there[path]['kind']} {about['name']}", error)
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         middle = f"/namespaces/{key.namespace}/"
         self._stays = {path: each for path, each in self._stays.items() if middle not in path}
 
@@ -142,7 +142,7 @@ class Owned:
                 outcome.repaired.append(each)
 
     async def _apply(self, differs: Difference) -> Document:
-        """Its answer; what others own becomes the operator's first, on the very version that was seen."""
+        """Apply an object and return the answer; fields of others are taken over before, on the version seen."""
         there = differs.there
         if there is not None and differs.managers:
             about = {"resourceVersion": there["metadata"]["resourceVersion"], "managedFields": taken_over(there)}

@@ -1,8 +1,8 @@
-"""Passes as people see them: each has an end, is counted, and a failure is logged and told in the object's status.
+"""Passes over objects: each has a time limit and is counted; a failure is logged and written into the status.
 
-A pass that fails is repeated by the worklist, after a pause; what failed is told by the class of its error.  A 403
-names what the account may not do: the chart's roles are the place to look.  An exception that no pass should raise is a
-fault of the operator (class `bug`): it is logged with its traceback, and concerns this object alone.
+A pass that fails is repeated by the worklist, after a pause, and counted by the class of its error.  A 403 names what
+the account may not do: look at the chart's roles.  An exception that no pass should raise is a fault of the operator
+(class `bug`): it is logged with its traceback, and concerns only this object.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ K = TypeVar("K", bound=Key | Declared)
 
 
 async def tell_nothing(key: object, error: Exception) -> None:
-    """For objects whose status does not say that a pass failed."""
+    """Write nothing: for objects whose status has no place for a failed pass."""
 
 
 class Passes(Generic[K]):
-    """`once` and `failed` of a worklist; `kind` says whose passes these are, `tell` writes a failure into a status."""
+    """`once` and `failed` for a worklist; `kind` labels the metrics, `tell` writes a failure into a status."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Passes(Generic[K]):
         self._tell = tell
 
     async def once(self, key: K) -> float | None:
-        """The pass; TimeoutError when it takes too long."""
+        """Run a pass; TimeoutError when it takes too long."""
         start, outcome = self._clock.monotonic(), "failed"
         try:
             async with asyncio.timeout(PASS_S_MAX):

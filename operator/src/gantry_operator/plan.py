@@ -1,25 +1,26 @@
-"""What to do next about a cluster, if anything: one action at a time; pure.
+"""The next step of a cluster, if any: one action at a time; pure.
 
-Nothing is remembered: what is left to do is read off what is, each time, so it may be broken off anywhere.
+Nothing is remembered: the next step is computed from the present state each time, so a plan may be interrupted
+anywhere.
 
-    Configure    a member runs with another value of a key that it takes while it runs
-    Reclone      a person wants a member's log copied again; refused while the register counts on that log
+    Configure    a member runs with another value of a key that it applies while it runs
+    Reclone      a user wants a member's log copied again; refused while the member is in the in-sync set
     Resize       the set gets the members that it lacks, or loses its last one
-    HandOver     the last member is to go, and leads
+    HandOver     the last member is to be removed, and is the master
     Forget       a member is gone for good, its volume too: the register forgets the disk, then the volume goes
     Replace      a pod is of an older template: a rolling update by role
 
-Whatever takes a member away waits until everybody else is at work and in sync: so a group never has fewer than all but
-one, and writing goes on where all but one are enough.  Slaves are replaced first, by ordinal; the master comes last,
-hands over before it goes, and so the group has two short pauses at most.  A member that is broken anyway is replaced
-before any healthy one: it may be the update that mends it; one that cannot come up as it is waits for nobody.  Members
-are taken away before others are replaced, unless the terms on which the group still works need them.
+A step that takes a member away waits until all others work and are in sync.  So at most one member is missing, and
+writing goes on where all but one suffice.  Slaves are replaced first, by ordinal.  The master comes last and hands over
+before it is stopped, so the group has two short pauses at most.  A broken member is replaced before any healthy one,
+because the update may repair it; one that cannot start does not wait for the others.  Members are removed before others
+are replaced, unless the terms on which the group still works need them.
 
 A member whose server works is not broken, whatever another container of its pod does; a pod of the present template has
 to be ready with all of them, so a roll does not spread a container that does not come up.
 
-An order that a member refused is given again after a while (`orders`), when there is nothing else to do: a roll may be
-what mends it.  One group waits for another, but not for one whose member is out of reach: that may take days.
+An order that a member refused is given again after a while (`orders`), when there is nothing else to do: a rolling
+update may solve it.  Groups wait for each other, but not for a group with an unreachable member: that may take days.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from gantry_operator.steps import Configure, Forget, HandOver, Hold, Reclone, Re
 
 
 def next_step(snapshot: Snapshot) -> Step | None:
-    """What comes first; None: everything is as it should be."""
+    """Return the next step; None when the cluster is as specified."""
     at_once = [step for group in snapshot.groups for step in _at_once(group)]
     fresh = next((step for step in at_once if _denied(step) is None), None)
     if fresh is not None:
@@ -58,7 +59,7 @@ def _turn(groups: Sequence[GroupSeen]) -> Step | None:
 
 
 def _at_once(group: GroupSeen) -> Iterator[Step]:
-    """What takes nobody away."""
+    """Yield steps that take no member away."""
     for ordinal in group.answers:
         keys = differing(group, ordinal)
         # Together first, since one may need the other; then alone, where they were refused together.
@@ -75,22 +76,22 @@ def _at_once(group: GroupSeen) -> Iterator[Step]:
 
 
 def differing(group: GroupSeen, ordinal: int) -> dict[str, str]:
-    """Keys that a member takes while it runs, and runs with another value of: what they should be."""
+    """Return the wanted values of keys that a member applies while it runs, and that have another value there."""
     wanted, config = as_run(group.group), group.answers[ordinal].config
     return {key: str(wanted[key]) for key in sorted(HOT) if key in config and config[key] != wanted[key]}
 
 
 class RefusedConfig(NamedTuple):
-    """Values that a member refuses to run with."""
+    """The values that one member refuses to run with."""
 
     ordinal: int
     keys: str
     reason: str
-    is_mended: bool  # its pod is replaced, and the next one begins with them
+    is_mended: bool  # its pod is going to be replaced, and the next one starts with them
 
 
 def refused(group: GroupSeen) -> Iterator[RefusedConfig]:
-    """What members of a group refuse, by ordinal."""
+    """Yield the refused values of a group's members, by ordinal."""
     outdated = {pod.name for pod in group.outdated}
     for ordinal in sorted(group.answers):
         step = Configure(group, ordinal, differing(group, ordinal))
@@ -100,7 +101,7 @@ def refused(group: GroupSeen) -> Iterator[RefusedConfig]:
 
 
 def settled(step: Step | None) -> Step | None:
-    """What conditions are told of a step: an order that was refused and is given again changes nothing in them."""
+    """Return the step for conditions: a refused order that is given again must not change them."""
     denied = None if step is None else _denied(step)
     if denied is None:
         return step
@@ -113,7 +114,7 @@ def _not_handed_over(step: HandOver, denied: Denied) -> Hold:
 
 
 def _denied(step: Step) -> Denied | None:
-    """How it was refused, if it was."""
+    """Return the last refusal of a step's order; None when it was not refused."""
     return step.group.denied.get(step.order) if isinstance(step, Configure | HandOver | Forget) else None
 
 
@@ -136,7 +137,7 @@ def _forgettable(group: GroupSeen) -> Iterator[int]:
 
 
 def _in_turn(group: GroupSeen) -> Step | None:
-    """What takes a member away, one after the other."""
+    """Return the next step that takes a member away, if any."""
     if group.replicas is not None and not group.revision:
         return Hold(f"{group.group.short}: its template is not known to the API server's controllers yet")
     if group.set_replicas > group.group.cluster.brokers.replicas and _may_be_fewer(group):
@@ -145,7 +146,7 @@ def _in_turn(group: GroupSeen) -> Step | None:
 
 
 def _may_be_fewer(group: GroupSeen) -> bool:
-    """Whether one fewer is enough on the terms that pods have now; else the new terms come first."""
+    """Return whether the present terms of the pods allow one member fewer; else the new terms are rolled out first."""
     terms = [pod.terms.min_in_sync for pod in group.pods.values() if pod.terms is not None]
     return group.set_replicas - 1 >= max(terms, default=1) or not group.outdated
 
@@ -166,7 +167,7 @@ def _smaller(group: GroupSeen) -> Step:
 
 
 def _why_not_away(group: GroupSeen, others: list[int]) -> str:
-    """Why nobody else may be away now; empty: everybody of `others` is at work and in sync."""
+    """Return why no member may be taken away now; an empty text when all of `others` work and are in sync."""
     name = group.group.short
     pods = [group.pod(ordinal) for ordinal in others]
     if any(pod is None or pod.is_going for pod in pods) or any(pod.is_going for pod in group.pods.values()):
@@ -180,7 +181,7 @@ def _why_not_away(group: GroupSeen, others: list[int]) -> str:
 
 
 def _roll(group: GroupSeen) -> Step:
-    """A rolling update by role."""
+    """Return the next step of a rolling update: slaves first, the master last."""
     outdated = group.outdated
     stuck = [pod for pod in outdated if pod.trouble and not pod.works and not pod.is_going]
     if stuck:

@@ -1,4 +1,4 @@
-"""A pod as a value: does it serve, does its server work, and what keeps it from coming up.  Nothing here asks anybody.
+"""A pod as a value: whether it serves, whether its server works, and what keeps it from starting; without any I/O.
 
 The server is the container that the operator made; it has the name of the pod's component, `broker` or `nameserver`.  A
 pod is ready with every container; its server may work beside another container that does not.
@@ -23,20 +23,20 @@ _TIME = "%Y-%m-%dT%H:%M:%S"
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One member's, or a name server's."""
+    """The pod of a member or of a name server."""
 
     name: str
     uid: str
-    is_ready: bool  # with every container, and not on its way out
-    is_going: bool  # somebody deleted it, and its process has its time to end
+    is_ready: bool  # with every container, and not being deleted
+    is_going: bool  # it is being deleted, and its process has its grace period to end
     role: str  # as its label says
     revision: str  # of the template that it was made from
     terms: Terms | None = None
-    is_marked: bool = False  # a person wants it replaced
-    reclone: str = ""  # the uid that a person wrote there
+    is_marked: bool = False  # a user requested its replacement
+    reclone: str = ""  # the uid in the annotation reclone
     node: str = ""
     is_running: bool = False  # as the kubelet said last
-    unready_since: str = ""  # empty: it is ready, or nobody knows
+    unready_since: str = ""  # empty: it is ready, or that is not known
     trouble: str = ""  # "image", "volume", "place", "crash": it does not come up by itself
     trouble_since: str = ""
     container: str = ""  # which one is in trouble, where it is not the server's own
@@ -47,12 +47,12 @@ class Pod:
 
     @property
     def works(self) -> bool:
-        """Whether the server does, also beside a container of the same pod that does not."""
+        """Return whether the server is ready, even if another container of the pod is not."""
         return self.is_ready or self.has_server
 
 
 def pod_seen(document: Mapping[str, Any]) -> Pod:
-    """A pod's document as a value; the server's container has the name of the pod's component."""
+    """Read a pod's document; the server's container has the name of the pod's component."""
     about, status, spec = document["metadata"], document.get("status", {}), document.get("spec", {})
     labels, annotations = about.get("labels", {}), about.get("annotations", {})
     conditions, server = status.get("conditions", []), labels.get(LABEL_COMPONENT, "")
@@ -93,7 +93,7 @@ def _started_s(container: Mapping[str, Any]) -> float:
 def _trouble(
     conditions: Sequence[Mapping[str, Any]], containers: Sequence[Mapping[str, Any]], server: str
 ) -> tuple[str, str, str]:
-    """What it is, the container where it is not the server's, since when; the server's own trouble first."""
+    """Return the trouble, its container if not the server's, and since when; the server's own trouble first."""
     for each in sorted(containers, key=lambda each: each.get("name", server) != server):
         name, reason = each.get("name", server), each.get("state", {}).get("waiting", {}).get("reason", "")
         found = "image" if reason in _PULLS else "crash" if reason == "CrashLoopBackOff" else ""
@@ -107,7 +107,7 @@ def _trouble(
 
 
 def seconds_of(text: str) -> float:
-    """Of a time as Kubernetes writes it; 0 for none."""
+    """Return the seconds since the epoch of a time as Kubernetes writes it; 0 for an empty text."""
     try:
         return datetime.strptime(text[:19], _TIME).replace(tzinfo=UTC).timestamp()
     except ValueError:

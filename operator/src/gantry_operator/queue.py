@@ -1,11 +1,11 @@
-"""Whom to look at, and when: keys, each at most once in the queue and never worked on twice at a time.
+"""The worklist: keys of objects that need a pass, each at most once, and never worked on twice at a time.
 
-A key that is added while it is worked on comes again right afterwards.  One whose work failed, by any exception, comes
-again after a pause that doubles, up to a minute; the other keys go on.  Whatever happens, each known key comes again
-every `RESYNC_S`: an event that was missed costs that much and nothing more.
+A key that is added while it is worked on gets another pass right afterwards.  One whose work failed, by any exception,
+is repeated after a pause that doubles, up to a minute; other keys go on.  Each known key gets a pass at least every
+`RESYNC_S`, so a missed event causes at most that delay.
 
-Keys may come before anybody works: they wait until `run` begins.  After `close` no key is taken any more, and `run`
-ends as soon as what was begun is done.
+Keys may be added before `run` begins.  After `close` no key is begun any more, and `run` ends when the present ones are
+done.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Worklist(Generic[K]):
-    """`work` answers after how many seconds it wants the key again; None: the key is not there any more."""
+    """A worklist; `work` returns in how many seconds the key is due again, None when its object does not exist."""
 
     def __init__(self, work: Callable[[K], Awaitable[float | None]], failed: Callable[[K, Exception], None]) -> None:
         self._work = work
@@ -35,26 +35,26 @@ class Worklist(Generic[K]):
         self._changed = asyncio.Event()
 
     def add(self, key: K, after_s: float = 0.0) -> None:
-        """Soon, or after that time; an earlier appointment stays."""
+        """Make a key due after this time; an earlier due time is kept."""
         due = asyncio.get_running_loop().time() + after_s
         if due < self._due.get(key, float("inf")):
             self._due[key] = due
             self._changed.set()
 
     def close(self) -> None:
-        """Take no more keys."""
+        """Begin no more keys; `run` ends when the present ones are done."""
         self._is_closed = True
         self._changed.set()
 
     @property
     def due(self) -> int:
-        """How many keys wait for their turn now, or are worked on."""
+        """Return how many keys are due now, or are worked on."""
         now = asyncio.get_running_loop().time()
         return len(self._working) + sum(key not in self._working and due <= now for key, due in self._due.items())
 
     @property
     def oldest_s(self) -> float:
-        """How long the oldest of those has waited, or been worked on."""
+        """Return for how many seconds the oldest of those has been due."""
         waiting = [due for key, due in self._due.items() if key not in self._working]
         since = min([*waiting, *self._working.values()], default=float("inf"))
         return max(0.0, asyncio.get_running_loop().time() - since)
@@ -94,7 +94,7 @@ class Worklist(Generic[K]):
             self._failed(key, error)
             pause_s = self._pauses.get(key, PAUSE_S_MIN)
             self._pauses[key] = min(2 * pause_s, PAUSE_S_MAX)
-            after_s = pause_s * random.uniform(*_JITTER)  # anyone who failed together does not come again together
+            after_s = pause_s * random.uniform(*_JITTER)  # keys that failed together are not repeated together
         del self._working[key]
         if after_s is not None:
             self.add(key, min(after_s, RESYNC_S))

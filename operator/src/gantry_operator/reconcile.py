@@ -1,11 +1,11 @@
-"""One pass over one cluster: what should be there is put there, the next step is done, what is there is told.
+"""One pass over one cluster: its objects are applied, the next step is done, the status is written.
 
-Every pass begins with what the API server and the members say now, and keeps nothing that it could not read again, so
-it may be repeated, missed or broken off anywhere.  An object that is as it was applied (`drift`) is not applied again,
-and a status that says nothing new is not written: an unchanged cluster costs reads only, one list of each kind.
+Every pass begins with the present answers of the API server and the members, and keeps nothing that it could not read
+again, so it may be repeated, missed or interrupted anywhere.  An unchanged object (`drift`) is not applied again, and
+an unchanged status is not written: an unchanged cluster costs reads only, one list of each kind.
 
-The failover loops are begun first (`following`): whatever is unreadable, refused, paused or slow after that does not
-concern them.  The status says who leads in every case, also of a cluster that is Stalled, paused or being deleted.
+The failover loops are started first (`following`), so later problems, refusals, pauses and slow answers do not affect
+them.  The status names the masters in every case, also for a cluster that is Stalled, paused or being deleted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NOT_FOUND = 404
 
 
 class Objects(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
@@ -50,7 +50,7 @@ class Objects(Protocol):
 
 
 class Groups(Protocol):
-    """The failover loops, as `watching.Watches` keeps them."""
+    """The part of `watching.Watches` that is used here."""
 
     def expect(self, key: Key) -> None: ...
     def keep(self, snapshot: Snapshot, key: bytes) -> None: ...
@@ -63,8 +63,7 @@ class Groups(Protocol):
 
 
 class Reconciler:
-    """`once(key)`; answers when it wants to look again.  `refused` hears the HTTP status of what the API server refuses
-    without the pass failing.
+    """Passes over clusters.  `refused` is called with the HTTP status of refusals that do not make the pass fail.
     """
 
     def __init__(
@@ -88,7 +87,7 @@ class Reconciler:
         self._turns = Turns(kube, settings)
 
     async def once(self, key: Key) -> float | None:
-        """None: there is no such cluster any more."""
+        """Run one pass; return in how many seconds the next one is due, None when the cluster does not exist."""
         found = await self._kube.get(cluster_path(key))
         if found is None:
             for each in (self._following, self._owned, self._hands, self._telling):
@@ -118,8 +117,8 @@ class Reconciler:
         return await self._go_on(followed, snapshot, refusals, news)
 
     async def failed(self, key: Key, error: Exception) -> None:
-        """Write into the status what can be told after a pass that failed: who leads now, and the failure where people
-        have something to do about it.
+        """Write the status after a failed pass: the present masters, and the failure if users have to do something
+        about it.
         """
         found = await self._kube.get(cluster_path(key))
         if found is None:
@@ -137,7 +136,7 @@ class Reconciler:
         await self._telling.live(snapshot, said)
 
     async def _end(self, followed: Followed, snapshot: Snapshot, found: Document) -> float | None:
-        """A round of a deletion; failover loops go on until no broker's pod is left."""
+        """Run one round of a cluster's deletion; failover loops go on until no broker's pod is left."""
         cluster, listed = snapshot.cluster, followed.listed
         if not followed.listed.has_brokers:
             self._following.forget(cluster.key)
@@ -157,13 +156,13 @@ class Reconciler:
         return LATER_S if is_told and not (cluster.has_finalizer and cluster.drops_claims) else SOON_S
 
     async def _stall(self, snapshot: Snapshot, found: list[Hindrance]) -> float:
-        """Nothing is changed; who leads is told all the same."""
+        """Change nothing; write the hindrances and the present masters into the status."""
         message = "; ".join(each.message for each in found)
         is_told = await self._telling.live(snapshot, status.stalled(found[0].reason, message))
         return LATER_S if is_told else SOON_S
 
     async def _go_on(self, followed: Followed, snapshot: Snapshot, refusals: Refusals, repaired: list[News]) -> float:
-        """The next step, and the status."""
+        """Do the next step and write the status; return in how many seconds the next pass is due."""
         key, cluster, image = followed.key, snapshot.cluster, self._image(snapshot)
         if key.key is not None:
             snapshot = await observe.answers(self._asks, snapshot, key.key, self._clock.now_ms() / 1000)
@@ -183,7 +182,7 @@ class Reconciler:
         try:
             is_told = await self._telling.tell(cluster.key, cluster.status, told)
         except KubeError as error:
-            unwritten = error  # that people cannot read it keeps nothing from being done
+            unwritten = error  # the step is done all the same
         if step is not None and key.key is not None:
             done = await self._hands.carry_out(cluster, step, key.key, image)
             news += [done] if done is not None else []
@@ -201,7 +200,7 @@ class Reconciler:
         return SOON_S
 
     def _step(self, snapshot: Snapshot, found: list[Hindrance]) -> steps.Step | None:
-        """What the plan does next; while something is not known, nobody is taken away."""
+        """Return the plan's next step; while something is not known, no member is taken away."""
         cluster = snapshot.cluster
         if cluster.wishes.is_paused:
             return None
@@ -216,19 +215,19 @@ class Reconciler:
         return step
 
     async def _tell_unseen(self, snapshot: Snapshot, found: list[Hindrance]) -> bool:
-        """Pods or sets could not be listed: the plan waits, and what depends on them stays as it was told."""
+        """Write a status without pods or sets that could not be listed: what depends on them keeps its last values."""
         kinds = ", ".join(sorted(snapshot.unseen))
         said = status.stalled(found[0].reason, "; ".join(each.message for each in found)) if found else []
         said = said or [Condition("Reconciling", True, "NotRead", f"not listed now, and asked for again: {kinds}")]
         return await self._telling.live(snapshot, said)
 
     def _count(self, failed: Mapping[str, KubeError]) -> None:
-        """Lists that were refused; the pass does not fail by them."""
+        """Count lists that were refused; the pass does not fail because of them."""
         for error in filter(is_refusal, failed.values()):
             self._refused(error.status)
 
     def _raise_silent(self, followed: Followed) -> None:
-        """What the API server did not answer: the pass is to be repeated."""
+        """Raise the error of a request that the API server did not answer, so that the pass is repeated."""
         if followed.key.error is not None:
             raise followed.key.error
         for error in followed.listed.failed.values():
@@ -236,7 +235,7 @@ class Reconciler:
                 raise error
 
     def _with_denied(self, snapshot: Snapshot) -> Snapshot:
-        """With what the members of each group refused to do."""
+        """Return the snapshot with the orders that members refused."""
         key = snapshot.cluster.key
         groups = [replace(each, denied=self._hands.denied(key, each.group.short)) for each in snapshot.groups]
         return replace(snapshot, groups=groups)
@@ -244,7 +243,7 @@ class Reconciler:
     async def _put(
         self, snapshot: Snapshot, found: Document, refusals: Refusals, has_key: bool
     ) -> tuple[Snapshot, list[News]]:
-        """Apply the objects that differ; those that are refused go to `refusals`. While paused, only name them."""
+        """Apply the objects that differ; refused ones go to `refusals`.  While paused, only name them."""
         cluster = snapshot.cluster
         there = await self._owned.look(cluster, snapshot.sets.values(), [binding.name_of(cluster)])
         wanted = self._wanted(snapshot, has_key)
@@ -264,7 +263,7 @@ class Reconciler:
         return snapshot, outcome.news()
 
     def _wanted(self, snapshot: Snapshot, has_key: bool) -> list[list[Document]]:
-        """Batches of objects that belong together, what a set needs before it."""
+        """Return the wanted objects in batches; objects that a set needs come before it."""
         cluster, image = snapshot.cluster, self._image(snapshot)
         batches = [policies.objects(cluster, self._settings.home), binding.objects(cluster)]
         batches.append(nameservers.objects(cluster, image))
@@ -278,7 +277,7 @@ class Reconciler:
         return batches
 
     async def _label(self, snapshot: Snapshot, refusals: Refusals) -> None:
-        """Who leads, for people and for `kubectl get pods -L`; nothing is decided by it."""
+        """Label pods with their role, for `kubectl get pods -L`; no decision depends on the label."""
         folder = f"/api/v1/namespaces/{snapshot.cluster.key.namespace}/pods"
         for group in snapshot.groups if "Lease" not in snapshot.unseen else ():
             for pod, role in group.roles().items():
@@ -295,6 +294,6 @@ class Reconciler:
 
 
 def _of_cluster(snapshot: Snapshot) -> Snapshot:
-    """With the snapshot's own cluster in every group: its image was decided meanwhile."""
+    """Return the snapshot with its own cluster in every group: the image was decided meanwhile."""
     groups = [replace(each, group=replace(each.group, cluster=snapshot.cluster)) for each in snapshot.groups]
     return replace(snapshot, groups=groups)

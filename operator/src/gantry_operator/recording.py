@@ -2,8 +2,8 @@
 
 The same text about the same cluster is one Event.  It is counted when it happens again, and the count is written after
 `FIRST_S`, then after twice as long each time, up to `LATEST_S`; so an hour of refusals costs a dozen writes.  Beyond
-that a cluster may have `BURST` writes at once and one more every `REFILL_S`.  What is kept is lost with the process:
-its successor writes a new Event.  An Event that cannot be written is lost: nothing waits for it.
+that a cluster may have `BURST` writes at once and one more every `REFILL_S`.  The counts are lost with the process:
+its successor writes a new Event.  An Event that cannot be written is dropped.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MESSAGE_CHARS_MAX = 1000
 
 
 class Writes(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def create(self, document: Document) -> bool: ...
     async def merge(self, path: str, change: Document) -> None: ...
@@ -37,7 +37,7 @@ class Writes(Protocol):
 
 @dataclass(slots=True)
 class _Told:
-    """One Event as it was written, and what happened since."""
+    """One written Event, and how often it happened since."""
 
     name: str
     count: int
@@ -48,13 +48,13 @@ class _Told:
 
 @dataclass(slots=True)
 class _Bucket:
-    """Writes that a cluster may have."""
+    """The token bucket of a cluster's writes."""
 
     left: float
     at_s: float
 
     def take(self, now_s: float) -> bool:
-        """Whether there was one."""
+        """Take a token; return False when there is none."""
         self.left = min(BURST, self.left + max(0.0, now_s - self.at_s) / REFILL_S)
         self.at_s = now_s
         if self.left < 1:
@@ -64,7 +64,7 @@ class _Bucket:
 
 
 class Recorder:
-    """See the module."""
+    """Writes the Events of all clusters, joined and limited as described above."""
 
     def __init__(self, kube: Writes) -> None:
         self._kube = kube
@@ -72,7 +72,7 @@ class Recorder:
         self._buckets: dict[Key, _Bucket] = {}
 
     async def record(self, key: Key, uid: str, news: Iterable[News], now: str) -> None:
-        """All of these, of this cluster; `now` as Kubernetes writes a time."""
+        """Write these Events of a cluster; `now` as Kubernetes writes a time.  Failures are logged."""
         for each in news:
             try:
                 await self._record(key, uid, each, now)
@@ -80,7 +80,7 @@ class Recorder:
                 log.warning("%s/%s: an event was not written: %s", key.namespace, key.name, error)
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         self._buckets.pop(key, None)
         for place in [each for each in self._told if each[0] == key]:
             del self._told[place]

@@ -1,13 +1,13 @@
-"""What the API server refused in one pass: every object with the reason; pure.
+"""Refusals of the API server in one pass, by object with the reason; pure.
 
-A refusal is an answer that the same request gets again until a person changes something: a right that the operator's
+A refusal is an answer that the same request gets again until a user changes something: a right that the operator's
 role lacks (403), a quota or a policy engine (403), an object that breaks a rule of the API server (400, 422), a kind
 that it does not know (404).  Everything else is no refusal.  Where an object's apply fails otherwise (a webhook that
 does not answer, a field that the server's schema lacks: 500), the other objects are applied, the status says so, and
 then the pass fails and is repeated (`failed`).
 
 One refused object stops nothing else, with one exception: a set is not applied while an object that its pods need
-is refused (`NEEDED`), since its template would promise what they cannot have.
+is refused (`NEEDED`), since its pods could not start.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NAMED_MAX, _REASON_CHARS_MAX = 20, 300
 
 
 def is_refusal(error: KubeError) -> bool:
-    """Whether a person has to change something."""
+    """Return whether the error is a refusal: the same request fails until a user changes something."""
     return error.status in STATUSES
 
 
 class Refusals:
-    """Of one pass over one cluster; `count` hears the status of every one."""
+    """The refusals of one pass over one cluster; `count` is called with the HTTP status of each."""
 
     def __init__(self, count: Callable[[int], None] = lambda status: None) -> None:
         self._count = count
@@ -38,14 +38,14 @@ class Refusals:
         return bool(self._said)
 
     def add(self, what: str, error: KubeError) -> None:
-        """`what` (kind and name) was refused; KubeError again for an answer that is no refusal."""
+        """Add a refusal of `what` (kind and name); raise the KubeError again if it is not a refusal."""
         if not is_refusal(error):
             raise error
         self._count(error.status)
         self._said[what] = f"{error.status} {error.reason[:_REASON_CHARS_MAX]}"
 
     def add_apply(self, what: str, error: KubeError) -> None:
-        """`what` was not applied: refused, or `failed`."""
+        """Add an object that was not applied: to the refusals, or to `failed`."""
         if is_refusal(error):
             self.add(what, error)
         else:
@@ -53,14 +53,14 @@ class Refusals:
 
     @property
     def failure(self) -> str:
-        """Every object whose apply failed otherwise, with the answer; empty for none."""
+        """Return the objects in `failed` with the answers, as a text; empty without any."""
         named = [f"{what}: {error.reason[:_REASON_CHARS_MAX]}" for what, error in sorted(self.failed.items())]
         more = len(named) - _NAMED_MAX
         return "; ".join(named[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")
 
     @property
     def message(self) -> str:
-        """Every object with its reason, and what to do; at most `_NAMED_MAX` objects are named."""
+        """Return the refused objects with their reasons, as a text; at most `_NAMED_MAX` are named."""
         named = [f"{what}: {reason}" for what, reason in sorted(self._said.items())]
         more = len(named) - _NAMED_MAX
         said = "; ".join(named[:_NAMED_MAX]) + (f"; and {more} more" if more > 0 else "")

@@ -8,7 +8,7 @@ names until the policy lets it take the new one:
     OneByOne   one cluster at a time: the others wait until it is ready and in sync on the new image
     All        at once
 
-A cluster on the new image that is not well therefore stops the rollout, whatever the reason: the new image may be it.
+So a cluster on the new image that is not well stops the rollout, whatever the reason: it may be the new image.
 Clusters take their turns in the order of namespace and name, Stalled ones last.  Paused and deleted clusters, and those
 that name an image, take no turn and stop none.
 """
@@ -24,7 +24,7 @@ from gantry_operator.settings import OnUpgrade
 
 
 class Candidate(NamedTuple):
-    """A cluster, as far as turns are concerned."""
+    """The fields of a cluster that decide about turns."""
 
     key: Key
     follows: bool  # it names no image
@@ -35,14 +35,14 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The image that a cluster gets now, and why it is not the operator's default; None: it is."""
+    """The image that a cluster gets now, and why it is not the operator's default; None when it is the default."""
 
     image: str
     held: Held | None = None
 
 
 def candidate(document: Mapping[str, Any], default: str) -> Candidate:
-    """Of a BrokerCluster of any version: fields that are missing or of another type count as empty.
+    """Read a BrokerCluster of any version: fields that are missing or of another type count as empty.
 
     `status.image` names every image that pods run, as their sets name it (pods may name a mirror), that of most pods
     first; one pod on the default means that the cluster is being brought to it.
@@ -63,7 +63,7 @@ def candidate(document: Mapping[str, Any], default: str) -> Candidate:
 
 
 def choose(policy: OnUpgrade, default: str, mine: Candidate, others: Iterable[Candidate]) -> Choice:
-    """The image of `mine`, which follows the default; `others` are asked about under OneByOne alone."""
+    """Choose the image of `mine`, which follows the default; `others` matter only under OneByOne."""
     assert mine.follows
     if mine.image in ("", default) or (policy is OnUpgrade.ALL and not mine.is_out):
         return Choice(default)

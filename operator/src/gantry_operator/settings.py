@@ -1,4 +1,4 @@
-"""What the operator is told, by its environment: the chart sets it.
+"""The operator's settings, from environment variables that the chart sets.
 
 Each variable has an option of the same meaning, which overrides it: --log-level overrides GANTRY_OPERATOR_LOG_LEVEL.
 Options are of `gantry-operator` alone; the programs of the chart's Jobs read the environment.
@@ -55,7 +55,7 @@ class OnUpgrade(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """See the module."""
+    """All settings of the operator; the module's docstring describes each."""
 
     broker_image: str
     namespaces: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ def _variable(option: str) -> str:
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
-    """ValueError naming the variable that is missing or cannot be meant."""
+    """Read the settings; ValueError naming a variable that is missing or invalid."""
     image = environment.get(f"{_PREFIX}BROKER_IMAGE", "")
     if not image:
         raise ValueError(f"{_PREFIX}BROKER_IMAGE: set it to the image of brokers")

@@ -1,8 +1,8 @@
-"""What was last heard of the brokers' pods: where they are, and whether their process is known to be gone.
+"""The last known state of the brokers' pods: their addresses, and whether their processes are known to have ended.
 
-Fed by the watch of pods, asked by the failover loop each second.  A process is known to be gone when the kubelet said
-so of its container; a pod that is merely not there any more says nothing, because somebody may have deleted it by
-force while its node, and the process on it, were alive and out of reach.
+Updated by the watch of pods, read by the failover loop each second.  A process is known to have ended when the kubelet
+reported so of its container.  A missing pod does not prove it: the pod may have been deleted by force while its node,
+and the process on it, are running and unreachable.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ CONTAINER = "broker"
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """One pod."""
+    """The address of one pod, and whether its process is known to have ended."""
 
     address: str
     is_gone: bool
 
 
 class Sightings:
-    """By namespace and name of the pod."""
+    """The last known states of pods, by namespace and name."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], Sighting] = {}
 
     def saw(self, pod: Mapping[str, Any], is_deleted: bool) -> None:
-        """The pod as it is, or as it was before it went."""
+        """Take an event of a pod, with its last state when it was deleted."""
         key = pod["metadata"]["namespace"], pod["metadata"]["name"]
         status = pod.get("status", {})
         found = [each for each in status.get("containerStatuses", []) if each["name"] == CONTAINER]
@@ -37,12 +37,12 @@ class Sightings:
         self._seen[key] = Sighting("" if is_deleted else status.get("podIP", ""), gone)
 
     def address(self, namespace: str, pod: str) -> str:
-        """Its address; empty while nobody knows."""
+        """Return the pod's address; an empty text when it is not known."""
         seen = self._seen.get((namespace, pod))
         return "" if seen is None else seen.address
 
     def is_gone(self, namespace: str, pod: str) -> bool:
-        """Whether its process is known to have ended."""
+        """Return whether the pod's process is known to have ended."""
         seen = self._seen.get((namespace, pod))
         return seen is not None and seen.is_gone
 
@@ -53,7 +53,7 @@ def _is_over(status: Mapping[str, Any]) -> bool:
 
 
 class Addresses(Sequence[str]):
-    """HOST:PORT of pods by their number, as they are at the moment they are asked for; empty while unknown."""
+    """HOST:PORT of pods by ordinal, looked up at each access; an empty text while not known."""
 
     def __init__(self, sightings: Sightings, namespace: str, pods: Sequence[str], port: int) -> None:
         self._sightings = sightings

@@ -1,7 +1,7 @@
-"""What is, as values: groups by their register, their pods and what members say.  Nothing here asks anybody.
+"""The present state of a cluster as values: groups by their register, pods, and members' answers; without any I/O.
 
-The register is the truth about who leads; a pod's readiness only says whether it serves; what a member answers is for
-people, and for what is asked of it next.  No decision about failover is made on any of this.
+The register alone says which member is the master; a pod's readiness only says whether it serves.  Members' answers are
+used for the status and for the next orders.  No decision about failover is based on any of this.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from gantry_operator.api.wishes import ROLL
 from gantry_operator.podseen import Pod, seconds_of
 
 _PREFIX = "gantrymq.io/"
-# Anyone who starts says nothing for a while.
+# A member that starts does not answer for a while.
 SILENT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A Lease, as far as people are told of it; no decision is made on this reading."""
+    """The register of a group (a Lease), as far as the status shows it; no decision is based on it."""
 
     phase: str
     epoch: int
@@ -32,26 +32,26 @@ class Register:
     in_sync: SyncSet
     cluster_uid: str = ""
     stores: Mapping[int, Store] = field(default_factory=dict)
-    renewed_s: float = 0.0  # wall clock of no matter who wrote it
+    renewed_s: float = 0.0  # by the wall clock of the last writer
     lease_s: int = 15
 
     @property
     def ordinals(self) -> frozenset[int]:
-        """Of the in-sync set."""
+        """Return the ordinals of the in-sync set."""
         return frozenset(member.ordinal for member in self.in_sync)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a member says of itself."""
+    """The status that a member returned."""
 
     config: Mapping[str, object]  # by dotted key, as it runs
-    refused: str = ""  # its master will not have it as it is
-    lost: int = 0  # messages that ASYNC_MASTER had acknowledged and that were cut from its log, over all its lives
+    refused: str = ""  # why its master refuses to replicate to it
+    lost: int = 0  # messages that ASYNC_MASTER had acknowledged and that were cut from its log, over all its starts
 
 
 class Order(NamedTuple):
-    """What a member, or the register of its group, was told to do."""
+    """An order to a member, or to the register of its group."""
 
     what: str
     ordinal: int
@@ -59,7 +59,7 @@ class Order(NamedTuple):
 
 
 class Denied(NamedTuple):
-    """An order that was refused."""
+    """The refusal of an order."""
 
     reason: str
     is_due: bool  # it may be given again
@@ -67,25 +67,25 @@ class Denied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """One group; pods, answers and claims are of every ordinal that there is, wanted or not."""
+    """One group; pods, answers and claims are those of every existing ordinal, wanted or not."""
 
     group: Group
     register: Register | None
     pods: Mapping[str, Pod]
     revision: str = ""  # of the template as it is now; empty while the controller has not seen it
     replicas: int | None = None  # of the set as it is; None: there is none
-    set_roll: str = ""  # a person wants the pods of the set replaced once for this value
+    set_roll: str = ""  # the value of manual-rolling-update at the set
     answers: Mapping[int, Answer] = field(default_factory=dict)
     claims: Mapping[int, str] = field(default_factory=dict)  # uid of a volume of an ordinal that is not wanted
-    blocked: str = ""  # why nobody can be elected, as the failover loop said last
-    refused: str = ""  # why the failover that a person asked for is not done
-    absent: frozenset[int] = frozenset()  # as `lost` said when members had been asked
+    blocked: str = ""  # why no member can be elected, by the last decision of the failover loop
+    refused: str = ""  # why the failover that a user requested is not done
+    absent: frozenset[int] = frozenset()  # the result of `lost` after members were asked
     denied: Mapping[Order, Denied] = field(default_factory=dict)  # what members refused to do
     unwatched: str = ""  # why it has no failover loop; empty: it has one
 
     @property
     def size(self) -> int:
-        """How many ordinals there are: those that are wanted, and those that are not yet gone."""
+        """Return the number of ordinals, wanted or still existing."""
         wanted = self.group.cluster.brokers.replicas
         here = [ordinal + 1 for ordinal in range(wanted, _ORDINALS_MAX) if self.group.pod(ordinal) in self.pods]
         kept = [ordinal + 1 for ordinal in (self.register.ordinals if self.register else ())]
@@ -93,36 +93,36 @@ class GroupSeen:
 
     @property
     def set_replicas(self) -> int:
-        """How many the set should have now; a new set begins with all that the register counts on."""
+        """Return how many replicas the set should have now; a new set begins with all that are in the register."""
         return self.size if self.replicas is None else self.replicas
 
     def pod(self, ordinal: int) -> Pod | None:
-        """Of this ordinal."""
+        """Return the pod of this ordinal; None when there is none."""
         return self.pods.get(self.group.pod(ordinal))
 
     @property
     def master_pod(self) -> str:
-        """Who leads; empty when nobody does."""
+        """Return the name of the master's pod; an empty text when there is no master."""
         if self.register is None or self.register.master is None:
             return ""
         return self.group.pod(self.register.master)
 
     @property
     def is_writable(self) -> bool:
-        """A master that serves."""
+        """Return whether the group has a master whose server is ready."""
         pod = self.pods.get(self.master_pod)
         return pod is not None and pod.works
 
     @property
     def outdated(self) -> list[Pod]:
-        """Pods of an older template, by ordinal, and those that a person wants replaced; none while nobody knows which
-        template is current.
+        """Return pods of an older template, by ordinal, and those whose replacement is requested; none while the
+        current template is not known.
         """
         here = [pod for ordinal in range(self.size) if (pod := self.pod(ordinal)) is not None]
         return [pod for pod in here if self.revision and (pod.revision != self.revision or pod.is_marked)]
 
     def lost(self, now_s: float) -> frozenset[int]:
-        """Members that run, as far as the kubelet said last, and of whom nothing is heard for some time."""
+        """Return ordinals of members that run, by the kubelet's last report, and did not answer for some time."""
         pods = [(ordinal, self.pod(ordinal)) for ordinal in range(self.size) if ordinal not in self.answers]
         return frozenset(
             ordinal
@@ -132,7 +132,7 @@ class GroupSeen:
         )
 
     def roles(self) -> dict[str, str]:
-        """Which label each pod should have."""
+        """Return the wanted role label of each pod."""
         return {pod: "master" if pod == self.master_pod else "slave" for pod in self.pods}
 
 
@@ -141,7 +141,7 @@ _ORDINALS_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A cluster."""
+    """The present state of one cluster: its groups, name servers, sets and volumes."""
 
     cluster: BrokerCluster
     groups: Sequence[GroupSeen]
@@ -154,29 +154,29 @@ class Snapshot:
 
     @property
     def nameservers_ready(self) -> int:
-        """How many name servers serve."""
+        """Return how many name servers are ready."""
         return sum(pod.works for pod in self.nameservers)
 
     @property
     def image(self) -> str:
-        """What pods run, as their sets name it, the image of most of them first; empty while there is none."""
+        """Return the images that pods run, as their sets name them, that of most pods first; empty without pods."""
         pods = [*self.nameservers, *(pod for group in self.groups for pod in group.pods.values())]
         counted = Counter(name for pod in pods if (name := pod.asked_image or pod.image))
         return ", ".join(name for name, _ in sorted(counted.items(), key=lambda each: (-each[1], each[0])))
 
 
 def replicas_seen(document: Mapping[str, Any] | None) -> int | None:
-    """Of a StatefulSet: how many pods it is told to have."""
+    """Return how many replicas a StatefulSet should have; None without a set."""
     return None if document is None else int(document["spec"]["replicas"])
 
 
 def roll_seen(document: Mapping[str, Any] | None) -> str:
-    """Of a StatefulSet: for which value its pods are to be replaced."""
+    """Return the value of manual-rolling-update at a StatefulSet."""
     return "" if document is None else str(document["metadata"].get("annotations", {}).get(ROLL, ""))[:63]
 
 
 def revision_seen(document: Mapping[str, Any] | None) -> str:
-    """Of a StatefulSet: the revision that its pods should have; empty while its controller is behind."""
+    """Return the revision that the pods of a StatefulSet should have; empty while its controller is behind."""
     if document is None:
         return ""
     status = document.get("status", {})
@@ -186,7 +186,7 @@ def revision_seen(document: Mapping[str, Any] | None) -> str:
 
 
 def register_seen(document: Mapping[str, Any] | None) -> Register | None:
-    """A Lease's document as a value; None for none, and for one that cannot be read (the failover loop complains)."""
+    """Read a Lease; None when there is none, and when it is invalid (the failover loop reports that)."""
     if document is None:
         return None
     spec, annotations = document.get("spec", {}), document["metadata"].get("annotations", {})

@@ -1,7 +1,7 @@
-"""What people are told: `status` of a BrokerCluster, from a snapshot; pure.
+"""The `status` of a BrokerCluster, computed from a snapshot; pure.
 
-A condition keeps its time until its status changes, and no number in here moves by itself, so an unchanged cluster is
-never written.
+A condition keeps its time until its status changes, and no number in it changes by itself, so the status of an
+unchanged cluster is never written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHOICE = "expected GROUP/ORDINAL@EPOCH, such as b0/1@7"
 
 
 def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Document:
-    """The whole of it; `now` is for conditions that have just changed."""
+    """Return the whole status; `now` is the time of conditions that have just changed."""
     cluster = snapshot.cluster
     members = cluster.brokers.groups * cluster.brokers.replicas
     return {
@@ -43,7 +43,7 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
 
 
 def stalled(reason: str, message: str) -> list[Condition]:
-    """Of a cluster about which nothing can be done: `message` says what to change."""
+    """Return the conditions of a cluster that cannot be reconciled; `message` says what to change."""
     return [
         Condition("Ready", False, reason, message),
         Condition("Reconciling", False, reason, ""),
@@ -52,14 +52,14 @@ def stalled(reason: str, message: str) -> list[Condition]:
 
 
 def going(waits_for: str) -> list[Condition]:
-    """Of a cluster that is being deleted."""
+    """Return the conditions of a cluster that is being deleted."""
     said = f"the cluster is being deleted; {waits_for}"
     return [Condition("Ready", False, "Deleting", said), Condition("Reconciling", True, "Deleting", said)]
 
 
 def live(snapshot: Snapshot, said: Iterable[Condition], now: str) -> Document:
-    """Of a cluster that is not brought to its specification now: `said`, and beside it what registers and failover
-    loops say at this moment; everything else stays as it was told last.
+    """Return the status of a cluster that is not reconciled now: the conditions `said`, the present state of registers
+    and failover loops, and the last values of everything else.
     """
     cluster = snapshot.cluster
     former = cluster.status
@@ -75,7 +75,7 @@ def live(snapshot: Snapshot, said: Iterable[Condition], now: str) -> Document:
 
 
 def _summary(snapshot: Snapshot) -> Document:
-    """What registers and pods of brokers say."""
+    """Return the summary in numbers, from registers and pods of brokers."""
     groups, cluster = snapshot.groups, snapshot.cluster
     members = cluster.brokers.groups * cluster.brokers.replicas
     in_sync = sum(len(each.register.in_sync) for each in groups if each.register is not None)
@@ -94,14 +94,14 @@ def _groups(snapshot: Snapshot) -> list[Document]:
 
 
 def hindered(found: Iterable[Condition], reason: str, message: str) -> list[Condition]:
-    """Conditions of a cluster that goes on although something of it cannot be done: Stalled says what, and neither is
-    it Ready nor up to date; all other conditions stay as they are.
+    """Return the conditions of a cluster of which something cannot be done: Stalled says what, and it is neither Ready
+    nor up to date; all other conditions are unchanged.
     """
     return [_hindered(each, reason, message) for each in found]
 
 
 def not_applied(found: Iterable[Condition], failure: str) -> list[Condition]:
-    """Conditions of a cluster of which some objects could not be applied in this pass: it is not up to date."""
+    """Return the conditions of a cluster with objects that could not be applied in this pass: it is not up to date."""
     said = f"not applied, and tried again: {failure}; where that stays, correct the field or the webhook that it names"
     return [
         each._replace(holds=each.kind == "Reconciling", reason="NotApplied", message=said)
@@ -124,26 +124,26 @@ def _hindered(condition: Condition, reason: str, message: str) -> Condition:
 
 
 def is_settled(status: Document) -> bool:
-    """Whether nothing is left to wait for."""
+    """Return whether the cluster is Ready and InSync, and not Reconciling."""
     found = {each["type"]: each["status"] for each in status["conditions"]}
     return (found.get("Ready"), found.get("Reconciling"), found.get("InSync")) == ("True", "False", "True")
 
 
 def waits_for_people(status: Document) -> bool:
-    """Whether everything is in place, and members refuse values of their configuration."""
+    """Return whether only values of the configuration that members refuse keep the cluster from being settled."""
     found = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
     is_denied = found.get("Ready") == found.get("Reconciling") == ("False", "ConfigRefused")
     return is_denied and found.get("InSync", ("", ""))[0] == "True"
 
 
 def documents(found: Iterable[Condition], former: Mapping[str, Any], generation: int, now: str) -> list[Document]:
-    """Conditions as the API server keeps them."""
+    """Return conditions in the form of a status."""
     before = {each["type"]: each for each in former.get("conditions", [])}
     return [documented(each, before.get(each.kind), generation, now) for each in found]
 
 
 def documented(condition: Condition, former: Document | None, generation: int, now: str) -> Document:
-    """As it stands in a status; it keeps the time of `former` while it says the same."""
+    """Return one condition in the form of a status, with the time of `former` while its status is the same."""
     value = "True" if condition.holds else "False"
     since = former["lastTransitionTime"] if former is not None and former["status"] == value else now
     return {
@@ -157,7 +157,7 @@ def documented(condition: Condition, former: Document | None, generation: int, n
 
 
 def requests(snapshot: Snapshot) -> list[Document]:
-    """What became of what people asked for by annotations; an outcome stays as long as the annotation does."""
+    """Return the outcomes of requests by annotations; an outcome is kept as long as the annotation exists."""
     wishes, told = snapshot.cluster.wishes, []
     former = {each["name"]: each for each in snapshot.cluster.status.get("requests", [])}
     if wishes.force:

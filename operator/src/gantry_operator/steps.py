@@ -1,4 +1,4 @@
-"""Steps of a plan, as values: what may be done next about a cluster.  What each is for stands in `plan`."""
+"""Steps of a plan, as values; `plan` says when each is done."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gantry_operator.snapshot import GroupSeen, Order
 
 
 class Configure(NamedTuple):
-    """Tell this member these values."""
+    """Set these values of the configuration on a running member."""
 
     group: GroupSeen
     ordinal: int
@@ -23,7 +23,7 @@ class Configure(NamedTuple):
 
 
 class Reclone(NamedTuple):
-    """Have this member throw its log away; `refused`: say why not instead."""
+    """Have this member remove its log and copy it again; `refused`: only report why not."""
 
     group: GroupSeen
     ordinal: int
@@ -31,14 +31,14 @@ class Reclone(NamedTuple):
 
 
 class Resize(NamedTuple):
-    """Tell the set how many members it has."""
+    """Set the number of replicas of the group's StatefulSet."""
 
     group: GroupSeen
     replicas: int
 
 
 class HandOver(NamedTuple):
-    """Have `target` lead."""
+    """Have the master hand over to the member `target`."""
 
     group: GroupSeen
     target: int
@@ -50,7 +50,7 @@ class HandOver(NamedTuple):
 
 
 class Forget(NamedTuple):
-    """This ordinal has no disk any more, and no volume."""
+    """Remove an ordinal's disk from the register, and delete its volume."""
 
     group: GroupSeen
     ordinal: int
@@ -62,13 +62,13 @@ class Forget(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """Delete this pod; the set makes it again."""
+    """Delete this pod; the StatefulSet makes it again."""
 
     pod: Pod
 
 
 class Hold(NamedTuple):
-    """There is something to do, and not now."""
+    """Something has to be done, but must wait; with the reason."""
 
     reason: str
 

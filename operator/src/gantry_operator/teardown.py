@@ -1,9 +1,9 @@
-"""The end of a cluster whose volumes are to go with it (`deletionPolicy: Delete`); any other needs no operator to end.
+"""Deleting a cluster with its volumes (`deletionPolicy: Delete`); with Retain the operator has nothing to do.
 
-Step by step, each read off what is still there: the sets, and with them the pods; when no pod is left, the registers
+Steps, each decided by what still exists: the sets, and with them the pods; when no pod is left, the registers
 and the volume claims; then the finalizer.  Failover loops go on until no pod is left, and the status names what the
-deletion waits for.  Every deletion names the uid that was seen.  A namespace that is being
-deleted takes all of that with it, and only the finalizer is left to do.
+deletion waits for.  Every deletion names the uid that was seen.  When the whole namespace is deleted, only the
+finalizer is left to remove.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SETS, _PODS, _CLAIMS = "statefulsets", "pods", "persistentvolumeclaims"
 
 
 class Clears(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
@@ -30,7 +30,7 @@ _NAMED_MAX = 5
 
 
 async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> str:
-    """One round; what it waits for, empty when nothing is left of it."""
+    """Run one round; return what the deletion waits for, an empty text when nothing is left."""
     space = f"namespaces/{cluster.key.namespace}"
     labels = {LABEL_CLUSTER: cluster.key.name}
     await _delete(kube, f"/apis/apps/v1/{space}/{_SETS}", labels)
@@ -48,7 +48,7 @@ async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> str:
 
 
 def waits_for(pods: Sequence[Document]) -> str:
-    """Names the pods that are still there, with their nodes, and what to do about one that does not go."""
+    """Return a text that names the remaining pods with their nodes, and what to do about one that stays."""
     named = [f"{each['metadata']['name']}{_node(each)}" for each in pods]
     more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
     hint = (
@@ -64,7 +64,7 @@ def _node(pod: Document) -> str:
 
 
 async def _delete(kube: Clears, folder: str, labels: Mapping[str, str]) -> bool:
-    """Whether there was something."""
+    """Delete the objects of a folder with these labels; return whether there were any."""
     found = await kube.listed(folder, labels)
     for each in found:
         if "deletionTimestamp" not in each["metadata"]:
@@ -73,7 +73,7 @@ async def _delete(kube: Clears, folder: str, labels: Mapping[str, str]) -> bool:
 
 
 async def mark(kube: Clears, cluster: BrokerCluster, found: Document, is_wanted: bool) -> None:
-    """Have our finalizer on this version of the cluster, or not; those of others stay."""
+    """Add or remove our finalizer on this version of the cluster; finalizers of others are kept."""
     about = found["metadata"]
     others = [each for each in about.get("finalizers", []) if each != FINALIZER]
     wanted = [*others, FINALIZER] if is_wanted else others

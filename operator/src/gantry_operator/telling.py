@@ -1,6 +1,6 @@
 """Writing the status of a cluster, and Events of what changed in it.
 
-A status that says nothing new is not written; what nobody is woken for is written every `TELL_S` at most.
+An unchanged status is not written; changes that need no attention are written every `TELL_S` at most.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gantry_operator.recording import Recorder
 from gantry_operator.recording import Writes as Records
 from gantry_operator.snapshot import Snapshot
 
-TELL_S = 2.0  # between two statuses that differ in nothing that people are woken for
+TELL_S = 2.0  # between two statuses without an urgent difference
 
 
 class Decisions(Protocol):
-    """The failover loops, as `watching.Watches` keeps them."""
+    """The part of `watching.Watches` that is used here."""
 
     def news(self, key: Key) -> list[tuple[str, Decision]]: ...
 
 
 class Telling:
-    """What people read of a cluster."""
+    """Writes the statuses and Events of clusters."""
 
     def __init__(self, kube: Records, loops: Decisions, clock: Clock) -> None:
         self._kube = kube
@@ -41,11 +41,11 @@ class Telling:
 
     @property
     def now(self) -> str:
-        """As Kubernetes writes a time."""
+        """Return the present time as Kubernetes writes it."""
         return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def live(self, snapshot: Snapshot, said: Iterable[Condition]) -> bool:
-        """These conditions, with groups as they are now, and Events; whether it is written."""
+        """Write these conditions, the present state of groups, and Events; return whether the status was written."""
         cluster = snapshot.cluster
         told = status.live(snapshot, said, self.now)
         is_told = await self.tell(cluster.key, cluster.status, told)
@@ -53,7 +53,7 @@ class Telling:
         return is_told
 
     async def tell(self, key: Key, former: Mapping[str, Any], told: Document) -> bool:
-        """False: later, since nothing in it is urgent and the last one is not `TELL_S` old."""
+        """Write a status; return False when it is delayed: not urgent, and the last one is not `TELL_S` old."""
         if told == former:
             return True
         now_s = self._clock.monotonic()
@@ -65,7 +65,7 @@ class Telling:
         return True
 
     async def record(self, cluster: BrokerCluster, told: Document | None, news: Iterable[News]) -> None:
-        """Events: these, what failover loops decided, and what changed in the status that was written (`told`)."""
+        """Write Events: these, decisions of failover loops, and changes in the status that was written (`told`)."""
         decided = [events.decided(group, decision) for group, decision in self._loops.news(cluster.key)]
         every = [*news, *(each for each in decided if each is not None)]
         if told is not None:
@@ -73,11 +73,11 @@ class Telling:
         await self._recorder.record(cluster.key, cluster.uid, every, self.now)
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         self._told_s.pop(key, None)
         self._recorder.forget(key)
 
 
 def _said(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What people are woken for."""
+    """Return the parts of a status whose change is urgent."""
     return [(each["type"], each["status"], each["reason"]) for each in told.get("conditions", [])]

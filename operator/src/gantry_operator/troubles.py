@@ -1,4 +1,4 @@
-"""What keeps a pod from coming up, for people: the field or the container, and what to do; pure."""
+"""Texts about pods that do not start: the field or the container, and what to do; pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PULL = "name an image that exists, and in spec.imagePullSecrets a Secret that m
 
 
 def of_member(group: GroupSeen, pod: Pod, image: str) -> str:
-    """What keeps a broker's pod from coming up; `image` is the one that is wanted."""
+    """Say why a broker's pod does not start; `image` is the wanted one."""
     storage = group.group.cluster.brokers.storage
     match pod.trouble:
         case "volume":
@@ -30,7 +30,7 @@ def of_member(group: GroupSeen, pod: Pod, image: str) -> str:
 
 
 def of_nameserver(pod: Pod, image: str) -> str:
-    """The same of a name server's pod."""
+    """Say why a name server's pod does not start."""
     if pod.trouble in ("image", "crash"):
         return _of_container(pod, "spec.nameserver", image)
     return (

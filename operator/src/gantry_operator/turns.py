@@ -1,8 +1,8 @@
-"""Turns of clusters under `rollout`: reads the other clusters only while one waits for a newer image.
+"""Turns of clusters under `rollout`: the other clusters are read only while one waits for a newer image.
 
-A cluster whose turn it is gets it at once and in the same step of the event loop, so two passes side by side never both
-begin; what was begun is remembered until the cluster's status says so.  After a change of leader the order of names
-picks the same cluster again.
+A turn is decided and given in one step of the event loop, so two concurrent passes never both begin.  It is remembered
+until the cluster's status shows the new image.  After a change of leader the order of names picks the same cluster
+again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROOT = f"/apis/{GROUP}/{VERSION}"
 
 
 class Differs(Protocol):
-    """An object that is to be applied, as `drift.Difference`."""
+    """The part of `drift.Difference` that is used here."""
 
     @property
     def wanted(self) -> Document: ...
@@ -33,10 +33,10 @@ D = TypeVar("D", bound=Differs)
 
 
 def not_held(cluster: BrokerCluster, batches: Iterable[Sequence[D]]) -> list[list[D]]:
-    """What is applied now: of a cluster that waits for its turn, no set that only another operator would change.
+    """Return what is applied now: for a cluster that waits for its turn, no set that only the new operator changes.
 
-    Its pods are to stay as they are, and another version of the operator may make other templates.  What people changed
-    meanwhile is applied at once, with the image that the cluster has.
+    Its pods must not be replaced, and another version of the operator may make other templates.  Changes of users are
+    applied at once, with the image that the cluster has.
     """
     return [_free(cluster, batch) for batch in batches]
 
@@ -49,7 +49,7 @@ def _free(cluster: BrokerCluster, batch: Sequence[D]) -> list[D]:
 
 
 def _is_as_asked(cluster: BrokerCluster, each: Differs) -> bool:
-    """Whether people changed nothing since the set was applied; sets of older operators do not say what they follow."""
+    """Return whether users changed nothing since the set was applied; older operators' sets lack the annotation."""
     if each.there is None:
         return False
     here = each.there["metadata"].get("annotations", {}).get(ASKED)
@@ -59,13 +59,13 @@ def _is_as_asked(cluster: BrokerCluster, each: Differs) -> bool:
 
 
 class Lists(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
 
 
 class Turns:
-    """`resolved(cluster, document)`: the cluster with the image that it gets now."""
+    """Decides which image each cluster gets now."""
 
     def __init__(self, kube: Lists, settings: Settings) -> None:
         self._kube = kube
@@ -76,7 +76,7 @@ class Turns:
         self._begun: set[Key] = set()
 
     async def resolved(self, cluster: BrokerCluster, document: Document) -> BrokerCluster:
-        """`image.name` is never empty; `image.held` says why it is not the operator's default."""
+        """Return the cluster with its image; `image.held` says why it is not the operator's default."""
         if cluster.image.name:
             self._begun.discard(cluster.key)
             return cluster
@@ -107,5 +107,5 @@ class Turns:
         return [candidate(each, self._default) for documents in found for each in documents]
 
     def _as_begun(self, of: Candidate) -> Candidate:
-        """With the new image, where it was given and the status does not say so yet."""
+        """Return the candidate with the new image, if its turn was given and the status does not show it yet."""
         return of._replace(image=self._default, is_settled=False) if of.key in self._begun else of

@@ -1,4 +1,4 @@
-"""Which volumes are not what the specification asks for; pure.
+"""Finding volumes that differ from the specification; pure.
 
 A volume claim is made once, for a member that has none.  It keeps its size, class and access mode whatever is asked for
 later, also when the cluster is deleted with `deletionPolicy: Retain` and applied again with other storage.  Larger is
@@ -19,7 +19,7 @@ _POWERS = "KMGTPE"
 
 
 def differing(cluster: BrokerCluster, claims: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """One text for each claim of a wanted member that differs, by group and ordinal: `NAME has ..., not ...`."""
+    """Return a text for each differing claim of a wanted member, by group and ordinal: `NAME has ..., not ...`."""
     storage, said = cluster.brokers.storage, []
     for group in cluster.groups():
         for ordinal in range(cluster.brokers.replicas):
@@ -45,7 +45,7 @@ def differing(cluster: BrokerCluster, claims: Mapping[str, Mapping[str, Any]]) -
 
 
 def amount(quantity: str) -> Decimal:
-    """Bytes of a Kubernetes quantity such as 10Gi, 1e9 or 500M; ValueError for what is none."""
+    """Return the bytes of a Kubernetes quantity such as 10Gi, 1e9 or 500M; ValueError for any other text."""
     match = _QUANTITY.fullmatch(quantity)
     if match is None:
         raise ValueError(f"{quantity!r}: expected a quantity such as 10Gi")

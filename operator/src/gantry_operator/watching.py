@@ -1,13 +1,14 @@
-"""A failover loop for each group: `gantry.failover.watch`, with pods for members and Leases for registers.
+"""A failover loop for each group: `gantry.failover.watch`, with pods as members and Leases as registers.
 
-It goes on whatever becomes of the rest: a specification that cannot be read, an API that refuses a status, a slow pass.
+It goes on when other parts fail: a specification that cannot be read, an API that refuses a status, a slow pass.
 A loop that fails by a fault of ours is logged with its traceback, counted, and begun again after a pause that doubles
 up to a minute; the loops of all other groups go on.
-A group that is to be watched in another way is watched again, which costs no more than patience begun again.  It keeps
-no state, so an operator that is started again goes on where the former one was, and two of them do no harm.
+When the settings of a loop change, it is started again, which only restarts its timers.  It keeps no state, so a
+restarted operator goes on where the former one was, and two of them do no harm.
 
-A standby watches too, and does nothing (`acts`): when it leads, it goes on with what it has seen so far, and a master
-that has been silent for long enough is sealed at once.  Registers are written with the leader's token alone.
+A standby runs the loops too, without acting (`acts`).  When it becomes the leader, it goes on with what it has seen,
+and a group whose master has been silent for long enough is sealed at once.  Registers are written only with the
+leader's token.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ Told = Callable[[Key, str, Decision], None]
 
 
 class Order(NamedTuple):
-    """How a group is watched."""
+    """The settings of a group's failover loop."""
 
     policy: Policy
     timers: Timers
 
 
 class Watches:
-    """By cluster and group; `told` hears of every decision that differs from the one before."""
+    """All failover loops, by cluster and group; `told` is called for every decision that differs from the last one."""
 
     def __init__(
         self,
@@ -80,13 +81,13 @@ class Watches:
         self._faults: dict[tuple[Key, str], str] = {}  # of loops that failed and have decided nothing since
 
     def expect(self, key: Key) -> None:
-        """There is such a cluster: until `keep` has begun its loops it counts as one group without a loop."""
+        """Announce a cluster: until `keep` has started its loops it counts as one group without a loop."""
         self._groups.setdefault(key, frozenset())
 
     def keep(self, snapshot: Snapshot, key: bytes) -> None:
-        """Watch each group of the cluster, on the terms on which its members work now.
+        """Run a loop for each group of the cluster, on the present terms of its members.
 
-        While pods cannot be listed, a loop that is there stays as it is, and one that is not begins with careful terms.
+        While pods cannot be listed, an existing loop is not changed, and a new one begins with careful terms.
         """
         is_careful = "Pod" in snapshot.unseen
         for seen in snapshot.groups:
@@ -105,31 +106,31 @@ class Watches:
         self._groups[snapshot.cluster.key] = frozenset(seen.group.short for seen in snapshot.groups)
 
     def key_of(self, key: Key) -> bytes | None:
-        """The secret with which the cluster's loops ask members; None while it has no loop."""
+        """Return the key with which the cluster's loops ask members; None without a loop."""
         return next((secret for place, (_, secret) in self._orders.items() if place[0] == key), None)
 
     def unwatched(self, key: Key) -> dict[str, str]:
-        """Groups of the cluster whose loop failed or was never begun, and why; empty text: not begun."""
+        """Return the groups of the cluster without a running loop, and why; an empty text: not started."""
         found = {group: "" for group in self._groups.get(key, ()) if (key, group) not in self._tasks}
         return found | {group: fault for (cluster, group), fault in self._faults.items() if cluster == key}
 
     @property
     def unwatched_count(self) -> int:
-        """Groups without a loop, of all clusters; a cluster of which no group is known counts as one."""
+        """Count groups without a loop over all clusters; a cluster of which no group is known counts as one."""
         return sum(len(self.unwatched(key)) if groups else 1 for key, groups in self._groups.items())
 
     def last(self, key: Key, group: str) -> Decision | None:
-        """What was decided about a group last."""
+        """Return the last decision about a group; None without any."""
         return self._last.get((key, group))
 
     def news(self, key: Key) -> list[tuple[str, Decision]]:
-        """What was decided about a cluster's groups since the last time that somebody asked here."""
+        """Return the decisions about a cluster's groups since the last call."""
         ours = [each for each in self._news if each[0] == key]
         self._news = deque((each for each in self._news if each[0] != key), NEWS_MAX)
         return [(group, decision) for _, group, decision in ours]
 
     async def forget_disk(self, seen: GroupSeen, ordinal: int) -> str:
-        """Have the register forget the disk of a member that is gone; why not, empty when it has."""
+        """Remove the disk of a deleted member from the register; return why not, an empty text when it is removed."""
         register = self._register(seen.group, FORGET_S)
         try:
             found = await register.read()
@@ -147,7 +148,7 @@ class Watches:
         return ""
 
     def forget(self, key: Key) -> None:
-        """The cluster is gone."""
+        """Forget everything about a deleted cluster."""
         self._groups.pop(key, None)
         for place in [each for each in self._tasks if each[0] == key]:
             self._tasks.pop(place).cancel()
@@ -156,7 +157,7 @@ class Watches:
             self._faults.pop(place, None)
 
     async def close(self) -> None:
-        """No more decisions."""
+        """Stop all loops."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:
@@ -164,7 +165,7 @@ class Watches:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _go_on(self, group: Group, order: Order, keys: Keys) -> None:
-        """Watch until cancelled, whatever goes wrong in it."""
+        """Run a loop until cancelled; after a failure it is started again."""
         cluster, pause_s = group.cluster.key, PAUSE_S_MIN
         while True:
             begun_s = self._clock.monotonic()
@@ -215,9 +216,9 @@ class Watches:
 
 
 def order_of(seen: GroupSeen, is_careful: bool = False) -> Order:
-    """How a group is watched: with the members that there are, on the weakest of their terms, as people wish.
+    """Return the settings of a group's loop: its existing members, their weakest terms, and the users' requests.
 
-    `is_careful`: there may be a member whose terms are not known, so a former master is given its whole Lease.
+    `is_careful`: there may be a member whose terms are not known, so the loop waits for a former master's whole Lease.
     """
     cluster, group = seen.group.cluster, seen.group
     failover, wishes = cluster.brokers.failover, cluster.wishes

@@ -1,1 +1,1 @@
-"""What people write: the kinds of gantrymq.io, as values and as definitions for the API server."""
+"""The kinds of gantrymq.io that users write, as values and as definitions for the API server."""

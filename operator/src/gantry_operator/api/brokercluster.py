@@ -1,9 +1,9 @@
-"""A BrokerCluster as a value: what a person asked for, read from the object that the API server keeps.
+"""A BrokerCluster as a value, read from the object that the API server stores.
 
-The server has checked types, bounds and rules and has put the defaults in (`schema`); so what is missing or ill-typed
-here is an object that no server of ours let in, and a ValueError.  A profile and the fields that win over it become one
-`Promise` here, and times become numbers; nobody below looks at the words again.  Names of what belongs to a cluster are
-made here and nowhere else.
+The server has checked types, bounds and rules and has filled in the defaults (`schema`).  So a missing or ill-typed
+field means that the object was stored under another definition, and is a ValueError.  A profile and the fields that
+override it become one `Promise` here, and times become numbers.  The names of all objects of a cluster are made only
+here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Profile(StrEnum):
 
 
 class Promise(NamedTuple):
-    """What an acknowledgement means, in a broker's words."""
+    """What an acknowledgement means, in terms of the broker's configuration."""
 
     flush: str
     role: str
@@ -43,7 +43,7 @@ class Promise(NamedTuple):
 
     @property
     def is_sync(self) -> bool:
-        """Producers wait for slaves."""
+        """Return whether producers wait for slaves (SYNC_MASTER)."""
         return self.role == SYNC_MASTER
 
 
@@ -56,7 +56,7 @@ PROMISES = {
 
 
 class Key(NamedTuple):
-    """Which cluster."""
+    """Namespace and name of a cluster."""
 
     namespace: str
     name: str
@@ -64,7 +64,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """`spec.brokers.failover`."""
+    """The failover settings of a cluster (`spec.brokers.failover`)."""
 
     timers: Timers
     is_automatic: bool
@@ -75,7 +75,7 @@ class Failover:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """`spec.brokers.storage`."""
+    """The volumes of members (`spec.brokers.storage`)."""
 
     size: str
     storage_class: str  # empty: the cluster's default
@@ -84,7 +84,7 @@ class Storage:
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """`spec.brokers`."""
+    """The settings of a cluster's brokers (`spec.brokers`); times in seconds."""
 
     groups: int
     replicas: int
@@ -100,7 +100,7 @@ class Brokers:
 
 
 class Held(NamedTuple):
-    """Why something waits: a condition's reason and message."""
+    """Why an image is not used yet: a condition's reason and message."""
 
     reason: str
     message: str
@@ -108,7 +108,7 @@ class Held(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What the pods of brokers and name servers are started from."""
+    """The image of brokers and name servers, and the group that owns their volumes."""
 
     name: str  # empty: the operator's own choice
     policy: str
@@ -119,20 +119,20 @@ class Image:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """`spec.networkPolicy`."""
+    """Who may connect to a cluster (`spec.networkPolicy`)."""
 
     clients: str  # Labelled, Any, Unguarded
-    metrics_namespaces: Sequence[str]  # empty: everybody may read metrics
+    metrics_namespaces: Sequence[str]  # empty: pods of all namespaces may read metrics
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerCluster:
-    """See the module."""
+    """The specification and annotations of a BrokerCluster, checked and typed; `status` as the API server has it."""
 
     key: Key
     uid: str
     generation: int
-    is_going: bool  # a deletionTimestamp: nothing is made any more
+    is_going: bool  # it has a deletionTimestamp: nothing is made any more
     has_finalizer: bool
     image: Image
     nameservers: int
@@ -145,59 +145,59 @@ class BrokerCluster:
     status: Mapping[str, Any]
 
     def groups(self) -> Iterator[Group]:
-        """b0, b1, ..."""
+        """Yield the wanted groups, in the order b0, b1, ..."""
         return (Group(self, number) for number in range(self.brokers.groups))
 
     @property
     def nameserver(self) -> str:
-        """The StatefulSet and headless Service of the name servers."""
+        """Return the name of the StatefulSet and of the headless Service of the name servers."""
         return f"{self.key.name}-ns"
 
     @property
     def secret(self) -> str:
-        """What members of the groups prove to each other."""
+        """Return the name of the Secret with the key of replication links."""
         return f"{self.key.name}-ha"
 
     @property
     def nameserver_addresses(self) -> list[str]:
-        """One name each, the same for the cluster's life."""
+        """Return HOST:PORT of each name server; host names never change while the cluster exists."""
         names = (f"{self.nameserver}-{number}" for number in range(self.nameservers))
         return [f"{each}.{self.nameserver}.{self.key.namespace}.svc:9876" for each in names]
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One group of a cluster: a StatefulSet, a Lease, a service account, all with one name."""
+    """One broker group of a cluster: a StatefulSet, a Lease, a service account, all with one name."""
 
     cluster: BrokerCluster
     number: int
 
     @property
     def short(self) -> str:
-        """Within the cluster: b0."""
+        """Return the group's name within the cluster, such as b0."""
         return f"b{self.number}"
 
     @property
     def name(self) -> str:
-        """Everywhere: also what RocketMQ calls brokerName."""
+        """Return the group's full name, which is also RocketMQ's brokerName."""
         return f"{self.cluster.key.name}-{self.short}"
 
     def pod(self, ordinal: int) -> str:
-        """Also the name of the member's own Service."""
+        """Return the name of a member's pod, which is also that of its own Service."""
         return f"{self.name}-{ordinal}"
 
     def claim(self, ordinal: int) -> str:
-        """Its volume."""
+        """Return the name of a member's volume claim."""
         return f"store-{self.pod(ordinal)}"
 
     @property
     def pods(self) -> list[str]:
-        """Those that are wanted, by ordinal."""
+        """Return the names of the wanted pods, by ordinal."""
         return [self.pod(ordinal) for ordinal in range(self.cluster.brokers.replicas)]
 
 
 def read(document: Mapping[str, Any]) -> BrokerCluster:
-    """The value of an object; ValueError for one that is none."""
+    """Read an object of the API server; ValueError when it is not valid."""
     try:
         about, spec = document["metadata"], document["spec"]
         names = spec["nameserver"]
@@ -241,7 +241,7 @@ def _brokers(spec: Mapping[str, Any]) -> Brokers:
 
 
 def _promise(spec: Mapping[str, Any]) -> Promise:
-    """The profile's, and what is said explicitly in its place."""
+    """Return the profile's promise, with the explicit fields in place of the profile's."""
     profile, given = PROMISES[Profile(spec["profile"])], spec["replication"]
     flush = f"{spec['flush']['mode']}_FLUSH" if "mode" in spec["flush"] else profile.flush
     role = given.get("mode", profile.role)
@@ -276,7 +276,7 @@ def _failover(spec: Mapping[str, Any]) -> Failover:
 
 
 def seconds(text: str) -> float:
-    """Of `500ms`, `15s`, `2m`."""
+    """Return the seconds of a time such as `500ms`, `15s` or `2m`; ValueError for any other text."""
     for unit, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0)):
         if text.endswith(unit):
             return int(text.removesuffix(unit)) * factor

@@ -1,8 +1,8 @@
 """`spec.brokers`: fields, bounds, and which of them contradict each other; pure.
 
-A profile sets what an acknowledgement means; a field that is given explicitly wins over it.  What cannot be meant
-together is refused here by the API server, in words that name the field, so no cluster runs with it.  Rules speak of
-the values that hold in the end: `_MODE`, `_FLUSH` and `_LEAST` are how the server finds them.
+A profile sets what an acknowledgement means; a field that is given explicitly overrides it.  Contradicting fields are
+refused by the API server with a text that names the field.  Rules are about the resulting values: `_MODE`, `_FLUSH` and
+`_LEAST` compute them in CEL.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _RULES = [
 
 
 def brokers() -> Schema:
-    """`spec.brokers`."""
+    """Return the schema of `spec.brokers`."""
     made = structure(
         "Brokers: groups of one master and its slaves. Topics are spread over the groups.",
         {
@@ -294,7 +294,7 @@ def _optional(values: list[str], description: str) -> Schema:
 
 
 def _time(description: str, default: str, bounds: tuple[str, str], pattern: str = TIME) -> Schema:
-    """A time with its unit; without a default where none is given."""
+    """Return the schema of a time with its unit; without a default when `default` is empty."""
     low, high = bounds
     made = words(f"{description} From {low} to {high}.", default, 8, pattern, ROLLS)
     within = f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')"

@@ -20,12 +20,12 @@ MESSAGE_TYPES = (UNSPECIFIED, "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 
 @dataclass(frozen=True, slots=True)
 class BrokerTopic:
-    """See the module."""
+    """The specification of a BrokerTopic, checked and typed; `status` as the API server has it."""
 
     about: About
     write_queues: int  # of each group
     read_queues: int
-    placed: tuple[str, ...]  # b0, b1; none: every group, also those that come
+    placed: tuple[str, ...]  # b0, b1; none: every group, also later ones
     perm: int
     message_type: str
     body_bytes_max: int | None
@@ -33,12 +33,12 @@ class BrokerTopic:
     status: Mapping[str, Any]
 
     def is_placed(self, group: str) -> bool:
-        """Whether a group is to have it."""
+        """Return whether a group should have the topic."""
         return not self.placed or group in self.placed
 
     @property
     def attributes(self) -> dict[str, str | None]:
-        """What its attributes on a broker are to be; None: not there."""
+        """Return the wanted values of the topic's attributes on a broker; None: it should not be set."""
         size, count = self.body_bytes_max, self.property_count_max
         return {
             "message.type": None if self.message_type == UNSPECIFIED else self.message_type,
@@ -48,12 +48,12 @@ class BrokerTopic:
 
 
 def permission_of(perm: int) -> str:
-    """The word for the permission that a broker has."""
+    """Return the specification's word for a broker's permission number."""
     return next(word for word, bits in PERMISSIONS.items() if bits == perm & PERM_READ_WRITE)
 
 
 def read(document: Mapping[str, Any]) -> BrokerTopic:
-    """The value of an object; ValueError for one that is none."""
+    """Read an object of the API server; ValueError when it is not valid."""
     try:
         spec = document["spec"]
         queues, limits = spec["queues"], spec["limits"]

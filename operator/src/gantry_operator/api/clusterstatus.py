@@ -1,4 +1,4 @@
-"""`status` of a BrokerCluster for the API server: what the operator writes there (`status`), described; pure."""
+"""The schema of a BrokerCluster's `status`, which the operator writes (module `status`); pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ REQUESTS_MAX = 8
 
 
 def cluster_status() -> Schema:
-    """The schema."""
+    """Return the schema of a BrokerCluster's `status`."""
     return shown(
         "What was last observed; written by the operator alone.",
         {

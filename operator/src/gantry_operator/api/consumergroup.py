@@ -1,4 +1,4 @@
-"""A ConsumerGroup as a value: how the brokers of a cluster are to treat a group of consumers, and where it stands.
+"""A ConsumerGroup as a value: the configuration of a consumer group on a cluster's brokers, and its offsets.
 
 The API server has checked it and put the defaults in (`groupdefinition`).
 """
@@ -19,17 +19,17 @@ POSITIONS = {"Earliest": EARLIEST_MS, "Latest": LATEST_MS}
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Let the group go on elsewhere, once for each `request_id`."""
+    """A reset of the group's offsets; carried out once for each `request_id`."""
 
     request_id: str
     topic: str
     at_ms: int
-    is_forced: bool  # also while members are at work
+    is_forced: bool  # also while members are online
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroup:
-    """See the module."""
+    """The specification of a ConsumerGroup, checked and typed; `status` as the API server has it."""
 
     about: About
     is_enabled: bool
@@ -40,7 +40,7 @@ class ConsumerGroup:
 
 
 def read(document: Mapping[str, Any]) -> ConsumerGroup:
-    """The value of an object; ValueError for one that is none."""
+    """Read an object of the API server; ValueError when it is not valid."""
     try:
         spec = document["spec"]
         reset = spec.get("resetOffset")

@@ -1,8 +1,8 @@
-"""What every kind has that declares something on brokers: whom it belongs to, how it may go, whether it is let alone.
+"""What BrokerTopics and ConsumerGroups have in common: their cluster, deletion policy and management policy.
 
-A declared object names a cluster of its own namespace and a thing on its brokers; the thing's name is the object's own
-unless another one is given, since brokers allow names that Kubernetes does not.  Both stay what they are: another name
-would be another thing.
+A declared object names a cluster of its own namespace and a topic or group on its brokers.  The name on the brokers is
+the object's own unless another one is given, since brokers allow names that Kubernetes does not.  Neither name can be
+changed: another name would be another topic or group.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ RETAIN, DELETE = "Retain", "Delete"
 
 
 class Kind(StrEnum):
-    """By its plural."""
+    """The declared kinds, by the plural that is used in paths."""
 
     TOPIC = "brokertopics"
     CONSUMER_GROUP = "consumergroups"
 
 
 class Declared(NamedTuple):
-    """Which object."""
+    """Kind, namespace and name of an object."""
 
     kind: Kind
     namespace: str
@@ -36,7 +36,7 @@ class Declared(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What an object speaks for; of two the older one is right, and of the same age the one with the smaller uid."""
+    """Which topic or group an object declares.  Of two objects the older one counts; at equal age, the smaller uid."""
 
     cluster: str
     name: str
@@ -45,13 +45,13 @@ class Claim(NamedTuple):
     key: Declared
 
     def is_older(self, other: Claim) -> bool:
-        """Whether this one is right where both speak for one thing."""
+        """Return whether this object counts where both declare the same."""
         return (self.created, self.uid) < (other.created, other.uid)
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What an object says of itself."""
+    """The fields that all declared objects have."""
 
     key: Declared
     cluster: str
@@ -63,27 +63,27 @@ class About:
     finalizers: tuple[str, ...]
     is_going: bool
     is_paused: bool
-    is_observed: bool  # looked at, and never changed
-    deletes: bool  # the thing goes with the object
+    is_observed: bool  # read only, never changed
+    deletes: bool  # the topic or group is deleted with the object
 
     @property
     def cluster_key(self) -> Key:
-        """Clusters of other namespaces cannot be named."""
+        """Return the key of the cluster, which is always in the object's own namespace."""
         return Key(self.key.namespace, self.cluster)
 
     @property
     def is_held(self) -> bool:
-        """Whether it waits for us before it goes."""
+        """Return whether the object has our finalizer."""
         return FINALIZER in self.finalizers
 
     @property
     def claim(self) -> Claim:
-        """What it speaks for."""
+        """Return which topic or group the object declares."""
         return Claim(self.cluster, self.name, self.created, self.uid, self.key)
 
 
 def about(kind: Kind, document: Mapping[str, Any], name: str) -> About:
-    """Of an object whose thing has this name, if it says one; KeyError or TypeError for what no server let in."""
+    """Read the common fields; `name` on the brokers if one is given.  KeyError or TypeError for an invalid object."""
     metadata, spec = document["metadata"], document["spec"]
     is_paused = metadata.get("annotations", {}).get(PAUSE) == "true"
     return About(

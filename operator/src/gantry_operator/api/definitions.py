@@ -1,4 +1,4 @@
-"""Every kind of gantrymq.io, as the files that the API server is given.
+"""The definitions of all kinds of gantrymq.io, as files for the API server.
 
 `python -m gantry_operator.api.definitions FOLDER...` writes them (`make crds`).
 """
@@ -14,12 +14,12 @@ from gantry_operator.api.fields import Schema, text_of
 
 
 def definitions() -> list[Schema]:
-    """One for each kind."""
+    """Return the CustomResourceDefinition of each kind."""
     return [schema.definition(), topicdefinition.definition(), groupdefinition.definition()]
 
 
 def files() -> dict[str, str]:
-    """Name -> text."""
+    """Return the definitions as YAML texts by file name."""
     return {
         f"{GROUP}_{each['spec']['names']['plural']}.yaml": text_of(each, "gantry_operator.api.definitions")
         for each in definitions()

@@ -1,7 +1,7 @@
 """The definition of ConsumerGroup for the API server.
 
-A field is here because a running broker behaves otherwise for it; what brokers only keep (orderly delivery, policies of
-retrying, which consumers themselves decide) is not.
+A field is here only if it changes what a running broker does.  Settings that brokers only store are left out (orderly
+delivery, retry policies), because consumers themselves decide them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NAME = "groupName"
 
 
 def definition() -> Schema:
-    """The CustomResourceDefinition."""
+    """Return the CustomResourceDefinition as a document."""
     consuming = '.status.conditions[?(@.type=="Consuming")].status'
     columns = [
         ("Cluster", "string", ".spec.clusterRef.name"),

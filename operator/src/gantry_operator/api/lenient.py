@@ -1,4 +1,4 @@
-"""Reading a BrokerCluster whose definition is not this operator's: what is missing, unknown, or of another type; pure.
+"""Reading a BrokerCluster of another definition than this operator's, with missing, unknown or ill-typed fields; pure.
 
 An upgrade brings the operator first and the definitions later, or the other way round.  The API server then hands out
 objects without keys that the operator knows, and with keys and values that it does not.  Each value is compared with
@@ -12,7 +12,7 @@ this operator's own definition (`schema`):
 `groups` and `replicasPerGroup` have no default here: a cluster that lacks them has more than one group all the same, so
 they are taken from what is there (`counted`).  Bounds are left to the API server, which may know wider ones.
 
-A reading with faults is good for failover loops and for telling people (`Reading`).  Nothing is applied from it.
+A reading with faults is used for failover loops and for the status (`Reading`).  Nothing is applied from it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ HINT = (
 
 
 class Reading(NamedTuple):
-    """A cluster as far as it can be read, and what cannot be."""
+    """A cluster as far as it can be read, and the faults of the rest."""
 
     cluster: BrokerCluster
     faults: tuple[str, ...]  # each names its key; empty: everything was read
@@ -51,13 +51,13 @@ class Reading(NamedTuple):
 
     @property
     def message(self) -> str:
-        """Every fault, and what to do."""
+        """Return the faults and what to do, as a text for users."""
         more = f"; and {len(self.faults) - _NAMED_MAX} more" if len(self.faults) > _NAMED_MAX else ""
         return f"{'; '.join(self.faults[:_NAMED_MAX])}{more}; {HINT}"
 
 
 def read(document: Mapping[str, Any]) -> BrokerCluster:
-    """The value of an object, with defaults for what is missing; ValueError that names every key with a fault."""
+    """Read an object, with defaults for missing fields; ValueError that names every key with a fault."""
     found = read_leniently(document)
     if found.faults:
         raise ValueError(found.message)
@@ -65,7 +65,7 @@ def read(document: Mapping[str, Any]) -> BrokerCluster:
 
 
 def read_leniently(document: Mapping[str, Any]) -> Reading:
-    """The value of any object that has a name, a uid and a generation; ValueError for one without."""
+    """Read any object that has a name, a uid and a generation; ValueError for one without."""
     faults: dict[str, str] = {}
     given = document.get("spec")
     spec = _read(_spec(), given if isinstance(given, Mapping) else {}, "spec", faults)
@@ -74,7 +74,7 @@ def read_leniently(document: Mapping[str, Any]) -> Reading:
 
 
 def counted(reading: Reading, names: Iterable[str], replicas: Iterable[int]) -> BrokerCluster:
-    """The cluster with groups and members as they are there, where the specification does not say how many.
+    """Return the cluster with the numbers of groups and members that exist, where the specification lacks them.
 
     `names` are those of the cluster's StatefulSets, Leases and pods; `replicas` what its sets are told to have.
     """
@@ -99,7 +99,7 @@ def _spec() -> Mapping[str, Any]:
 
 
 def _read(field: Mapping[str, Any], given: Any, path: str, faults: dict[str, str]) -> Any:
-    """The value as the definition has it; `_MISSING` where it has none, and none stands in for it."""
+    """Return the value of a field, or its default; `_MISSING` where it has neither."""
     if given is None or given is _MISSING:
         if path in _COUNTS:
             faults[path] = f"{path} is missing"
@@ -137,7 +137,7 @@ def _object(field: Mapping[str, Any], given: Mapping[str, Any], path: str, fault
 
 
 def _fault(field: Mapping[str, Any], given: Any) -> str:
-    """Why a value cannot be this field's; empty: it can."""
+    """Return why a value is not valid for this field; an empty text when it is."""
     if field.get("x-kubernetes-int-or-string"):
         is_fit = isinstance(given, int | float | str) and not isinstance(given, bool)
         return "" if is_fit else "is neither a number nor a text"

@@ -1,9 +1,9 @@
-"""`podTemplate` and `resources`: what users add to the pods that the operator makes; pure.
+"""`podTemplate` and `resources`: additions of users to the pods that the operator makes; pure.
 
-What follows Kubernetes' own types is not copied here: the fields of a container, a volume or an affinity pass as they
-are written (`_open`), and the API server checks them when the StatefulSet is applied; what it refuses, the condition
-Stalled quotes.  Only what the rules below need has a type here.  The rules keep for the operator what is its own: names
-of its containers and volumes, its mounts, its variables, its labels, and that nothing runs as root.
+Kubernetes' own types are not copied here: the fields of a container, a volume or an affinity pass unchanged (`_open`).
+The API server checks them when the StatefulSet is applied; the condition Stalled quotes what it refuses.  Only fields
+that the rules below need have a type here.  The rules protect what belongs to the operator: names of its containers and
+volumes, its mounts, variables and labels, and that nothing runs as root.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
 
 
 def resources(whose: str) -> Schema:
-    """Of a container."""
+    """Return the schema of `resources` of a container."""
     amount = {"x-kubernetes-int-or-string": True, "maxLength": 32}
     amounts = {"type": "object", "additionalProperties": amount, "maxProperties": 16}
     told = "by resource: cpu in cores (500m is half a core), memory and ephemeral-storage in bytes (2Gi)"
@@ -35,7 +35,7 @@ def resources(whose: str) -> Schema:
 
 
 def pod_template(whose: str) -> Schema:
-    """What pods have besides what the operator gives them; nothing that it owns can be said here."""
+    """Return the schema of `podTemplate`: additions to the operator's pods, without fields that the operator owns."""
     return structure(
         f"What the pods of {whose} have beyond what the operator gives them.",
         {
@@ -60,7 +60,7 @@ def pod_template(whose: str) -> Schema:
 
 
 def texts(description: str, longest: int, most: int = _MAP_MAX) -> Schema:
-    """A map of texts."""
+    """Return the schema of a map of texts, each at most `longest` characters long, with at most `most` entries."""
     values = {"type": "string", "maxLength": longest}
     return {
         "description": description, "type": "object", "additionalProperties": values, "maxProperties": most,
@@ -251,7 +251,7 @@ def _security() -> Schema:
 
 
 def _open(description: str, properties: Schema | None = None, required: list[str] | None = None) -> Schema:
-    """An object of which only these fields are looked at; the others pass."""
+    """Return the schema of an object of which only these fields are checked; others pass unchanged."""
     made: Schema = {"description": description, "type": "object", **_OPEN}
     return made | ({"properties": properties} if properties else {}) | ({"required": required} if required else {})
 

@@ -18,7 +18,7 @@ def spec_of(fields: Schema, rules: Sequence[Schema]) -> Schema:
 
 
 def cluster_reference() -> Schema:
-    """Which cluster."""
+    """Return the schema of `clusterRef`: the name of a BrokerCluster in the same namespace."""
     told = f"Name of a BrokerCluster in the same namespace. {FIXED}"
     name = without_default(words(told, "", 40, "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"))
     made = structure(f"The cluster whose brokers it is about. {FIXED}", {"name": name})
@@ -27,7 +27,7 @@ def cluster_reference() -> Schema:
 
 
 def policies(what: str) -> Schema:
-    """Who changes it, and what becomes of it."""
+    """Return the schemas of `managementPolicy` and `deletionPolicy`."""
     return {
         "managementPolicy": choice(
             f"{MANAGED}: the {what} is made and kept as this object says. {OBSERVE}: it is looked at, and never made, "

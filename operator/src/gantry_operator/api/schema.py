@@ -1,8 +1,8 @@
 """The definition of BrokerCluster for the API server: types, bounds, defaults and rules, made from one place.
 
 `make crds` writes it, with those of the other kinds.  What cannot be changed yet in a running
-cluster is refused here, with what to do instead: nothing is accepted and then ignored; what can be changed is brought
-to the brokers, at once or by a rolling update (`plan`).
+cluster is refused here, with what to do instead: nothing is accepted and then ignored.  Other changes are applied to
+the brokers, at once or by a rolling update (`plan`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NAMESERVERS_MAX, PULL_SECRETS_MAX, NAMESPACES_MAX = 5, 8, 16
 
 
 def definition() -> Schema:
-    """The CustomResourceDefinition."""
+    """Return the CustomResourceDefinition as a document."""
     made = custom_kind(Names(KIND, PLURAL, "bc", ["mq", "all"]), _columns(), _root())
     (version,) = made["spec"]["versions"]
     version["subresources"]["scale"] = {

@@ -1,7 +1,7 @@
-"""What the value `spark` of the chart gantrymq-cluster may be: Spark jobs beside a cluster; pure.
+"""The schema of the value `spark` of the chart gantrymq-cluster: Spark jobs of a cluster; pure.
 
-The kinds that come of it are the spark-operator's, whose definitions say the rest; here is what the chart itself takes
-apart.  Everything is closed, so that helm refuses a word that nothing reads.
+The chart makes objects of the spark-operator, whose definitions check the rest; here are the fields that the chart
+itself reads.  Unknown fields are not allowed, so that helm refuses a field that nothing reads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def image(what: str) -> dict[str, Any]:
 
 
 def values() -> dict[str, Any]:
-    """The JSON schema."""
+    """Return the JSON schema of the value `spark`."""
     volume = {
         "size": {"type": "string", "pattern": _SIZE},
         "storageClassName": _TEXT,

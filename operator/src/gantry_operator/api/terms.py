@@ -1,8 +1,7 @@
-"""On what terms a group works, as its pods carry them: what a failover loop has to know of members as they are.
+"""The terms of a group, as its pods carry them: what a failover loop has to know of the members that run.
 
-While a change is rolled out some members run on the former terms.  Anyone who watches over the group goes by the
-weakest of all: he waits as long as the most patient of them, and takes nobody for silenced whom only the new terms
-silence.
+While a change is rolled out some members run on the former terms.  The failover loop uses the weakest of all: it waits
+for the longest lease, and assumes that a member acknowledges alone if any terms allow that.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _TEXT = re.compile(r"(sync|async)/(\d{1,2})/(\d{1,4}(?:\.\d{1,3})?)s/(\d{1,4})s"
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """`sync/2/5s/15s` as text."""
+    """Replication mode, smallest in-sync set, suspicion time and lease; `sync/2/5s/15s` as text."""
 
     is_sync: bool
     min_in_sync: int
@@ -31,24 +30,24 @@ class Terms:
 
     @property
     def timers(self) -> Timers:
-        """How patient to be."""
+        """Return the timers of a failover loop for these terms."""
         return fitting(self.suspect_after_s, self.lease_s)
 
 
 def terms_of(brokers: Brokers) -> Terms:
-    """Those that are wanted."""
+    """Return the terms of a specification."""
     promise, timers = brokers.promise, brokers.failover.timers
     return Terms(promise.is_sync, promise.min_in_sync, timers.suspect_after_s, timers.lease_s)
 
 
 def parse_terms(text: str) -> Terms | None:
-    """None for what is none; a pod of an older operator has none."""
+    """Parse terms from text; None when the text is not valid, as on a pod of an older operator."""
     found = _TEXT.fullmatch(text)
     return Terms(found[1] == "sync", int(found[2]), float(found[3]), int(found[4])) if found else None
 
 
 def weakest(wanted: Terms, found: Iterable[Terms | None]) -> Terms:
-    """Of all of them; somebody whose terms are not known may have acknowledged alone."""
+    """Return the weakest terms of all; a member with unknown terms counts as one that may acknowledge alone."""
     every = [wanted, *found]
     known = [each for each in every if each is not None]
     return Terms(

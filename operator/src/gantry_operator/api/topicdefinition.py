@@ -1,7 +1,7 @@
 """The definition of BrokerTopic for the API server.
 
-A field is here because a running broker behaves otherwise for it, or tells it to clients; what brokers only keep
-(cleanup policy, kind of queue, time to keep) is not.
+A field is here only if it changes what a running broker does or sends to clients.  Settings that brokers only store are
+left out (cleanup policy, kind of queue, retention time).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BODY_BYTES_MAX, PROPERTIES_MAX = 128 << 20, 32_767
 
 
 def definition() -> Schema:
-    """The CustomResourceDefinition."""
+    """Return the CustomResourceDefinition as a document."""
     columns = [
         ("Cluster", "string", ".spec.clusterRef.name"),
         ("Topic", "string", ".status.topicName"),

@@ -1,7 +1,7 @@
-"""What the values of the chart gantrymq-cluster may be, made from the definitions of the kinds that it renders.
+"""The schema of the values of the chart gantrymq-cluster, made from the definitions of the kinds that it renders.
 
 `python -m gantry_operator.api.values CHART` writes its values.schema.json (`make crds`).  So helm refuses a field that
-the API server would drop, before anything is sent; what depends on other fields or on what runs, the server says.
+the API server would drop, before anything is sent.  Rules between fields are checked by the API server.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _KEPT = (
 
 
 def text() -> str:
-    """As JSON."""
+    """Return the schema as JSON text."""
     return json.dumps(values(), indent=2) + "\n"
 
 
 def values() -> dict[str, Any]:
-    """The JSON schema."""
+    """Return the JSON schema of the chart's values."""
     name = {"description": "Name of the cluster; empty: the release's.", "type": "string", "pattern": NAME}
     labels = {"description": "Labels of what is made.", "type": "object", "additionalProperties": {"type": "string"}}
     everything = {
@@ -63,7 +63,7 @@ def _spec_of(definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _things(what: str, definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Many, each by the name of its object and with its spec, all of this chart's cluster."""
+    """Return the schema of a list of objects of this chart's cluster, each with name and spec."""
     spec = _spec_of(definition)
     del spec["properties"]["clusterRef"]
     spec["required"] = ["name", *(each for each in spec.get("required", ()) if each != "clusterRef")]
@@ -73,7 +73,7 @@ def _things(what: str, definition: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(field: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what only an API server understands, and closed."""
+    """Return a field's schema without keywords of the API server, and with unknown fields refused."""
     made = {name: field[name] for name in _KEPT if name in field}
     if field.get("x-kubernetes-int-or-string"):
         made["type"] = ["integer", "string"]

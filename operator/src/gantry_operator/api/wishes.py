@@ -1,13 +1,14 @@
-"""What people ask of a cluster by annotations: things to do once, and things that are not to be done for a while.
+"""Requests of users by annotations of a cluster: actions to do once, and pauses.
 
     pause-reconciliation: "true"              nothing is changed; failover goes on, and the status is written
-    pause-failover: "true"                    nobody is sealed by suspicion either
+    pause-failover: "true"                    no group is sealed because its master is silent
     manual-rolling-update: VALUE              pods are replaced once for each new value; also on a StatefulSet or a Pod
-    force-failover: GROUP/ORDINAL@EPOCH       this member shall lead next; good for exactly that epoch.  `!accept-split`
+    force-failover: GROUP/ORDINAL@EPOCH       this member becomes the master; valid for exactly that epoch.
+    `!accept-split`
                                               behind it does not wait for members that may still be acknowledging
     reclone: UID                              on a Pod, with its own uid: its log is thrown away and copied again
 
-All below `gantrymq.io/`.  A value that cannot be read is kept as what it is, so that it can be said.
+All below `gantrymq.io/`.  A value that cannot be read is kept as it is, so that the status can name it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _FORCE = re.compile(r"b(\d{1,3})/(\d{1,2})@(\d{1,10})(!accept-split)?", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Of a force-failover."""
+    """The parsed value of the annotation force-failover."""
 
     group: int
     ordinal: int
@@ -34,7 +35,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """Of a BrokerCluster's annotations; empty texts: not asked for."""
+    """The requests in a BrokerCluster's annotations; empty texts: not requested."""
 
     is_paused: bool = False
     is_failover_paused: bool = False
@@ -43,13 +44,13 @@ class Wishes:
 
     @property
     def choice(self) -> Choice | None:
-        """What `force` says; None for nothing, and for what cannot be read."""
+        """Parse `force`; None when it is empty or cannot be read."""
         found = _FORCE.fullmatch(self.force)
         return Choice(int(found[1]), int(found[2]), int(found[3]), bool(found[4])) if found else None
 
 
 def read_wishes(annotations: Mapping[str, str]) -> Wishes:
-    """Those of an object."""
+    """Read the requests from an object's annotations."""
     return Wishes(
         annotations.get(PAUSE, "") == "true",
         annotations.get(PAUSE_FAILOVER, "") == "true",

@@ -1,1 +1,1 @@
-"""Topics and consumer groups as objects: made so on the brokers of a cluster, and told how they stand."""
+"""BrokerTopics and ConsumerGroups: they are applied to the brokers of a cluster, and their status is written."""

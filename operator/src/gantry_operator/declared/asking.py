@@ -1,6 +1,6 @@
-"""Asking the master of a broker group, with its refusals and silences as values.
+"""Requests to the masters of broker groups; refusals and missing answers are values.
 
-One group that does not answer must not keep the others from what they should have.
+A group that does not answer must not delay changes on the others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _FINAL = {ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.MESSAGE_ILLEGAL,
 
 
 class Asking:
-    """For all who ask; a master that left a question unanswered is left alone for `SILENT_S`.
+    """Shared by all objects: a master that did not answer gets no further request for `SILENT_S`.
 
-    Thousands of objects may want to know the same of a master that stands still: few of them wait for it.
+    Thousands of objects may ask the same master; when it hangs, only a few of them wait for it.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,13 +38,13 @@ class Asking:
     async def all(
         self, places: Sequence[Place], ask: Callable[[Place], Awaitable[T]]
     ) -> tuple[dict[Place, T], list[Fault]]:
-        """All at the same time: what each gave, and who gave nothing."""
+        """Ask all masters at the same time; return the answers, and the faults of those without one."""
         found = await asyncio.gather(*(self.one(place, ask) for place in places))
         given = {place: each for place, each in zip(places, found, strict=True) if not isinstance(each, Fault)}
         return given, [each for each in found if isinstance(each, Fault)]
 
     async def one(self, place: Place, ask: Callable[[Place], Awaitable[T]]) -> T | Fault:
-        """What `ask` gives, or why it gives nothing."""
+        """Return the result of `ask` for one master, or the fault."""
         if not place.address:
             return Fault(place.short, False, NOBODY_LEADS)
         if self._silent_until_s.get(place.address, 0.0) > self._clock.monotonic():

@@ -1,7 +1,7 @@
-"""Who speaks for what: of two objects that name the same thing of the same cluster, the older one is right.
+"""Claims: of two objects that declare the same topic or group of a cluster, only the older one is applied.
 
-The list is read of the API server, so an operator that starts is right from its first pass on.  What is heard of
-objects goes into it, and it is read again after `FRESH_S`: thousands of objects ask for it.
+The list is read from the API server, so it is complete from the first pass of an operator on.  Events update it, and it
+is read again after `FRESH_S`: thousands of objects use it.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _Place = tuple[Kind, str]
 
 
 class Listing(Protocol):
-    """What is read of the API server."""
+    """The part of `kube.Kube` that is used here."""
 
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
 
 
 class Claims:
-    """Of all namespaces."""
+    """The claims of all objects, by kind and namespace."""
 
     def __init__(self, kube: Listing, clock: Clock) -> None:
         self._kube = kube
@@ -36,13 +36,13 @@ class Claims:
         self._reading = asyncio.Lock()
 
     async def older(self, about: About) -> Claim | None:
-        """Who speaks for the same thing and is right; None: nobody."""
+        """Return the oldest other claim to the same topic or group that is older than this one; None without any."""
         claims = (await self._of(about.key.kind, about.key.namespace)).get((about.cluster, about.name), [])
         rivals = [each for each in claims if each.uid != about.uid and each.is_older(about.claim)]
         return min(rivals, key=lambda each: (each.created, each.uid), default=None)
 
     def heard(self, claim: Claim, is_deleted: bool) -> None:
-        """An event of an object: what was read is brought up to it."""
+        """Update the list that was read by the event of an object."""
         _, known = self._known.get((claim.key.kind, claim.key.namespace), (0.0, None))
         if known is None:
             return
@@ -63,7 +63,7 @@ class Claims:
 
 
 def claim_of(kind: Kind, document: Mapping[str, Document]) -> Claim:
-    """What an object speaks for."""
+    """Return which topic or group an object declares."""
     metadata, spec = document["metadata"], document["spec"]
     return Claim(
         cluster=spec["clusterRef"]["name"],

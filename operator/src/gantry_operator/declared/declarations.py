@@ -1,13 +1,13 @@
-"""One pass over one BrokerTopic or ConsumerGroup: its thing is made so on the brokers, and its status says how it is.
+"""One pass over one BrokerTopic or ConsumerGroup: it is applied to the brokers, and its status is written.
 
-As with clusters, a pass begins with what the API server and the brokers say now and keeps nothing that matters for the
-next one: it may be repeated, missed or broken off anywhere.  What stands on the brokers is looked at again each minute,
-and soon after every decision of a failover loop: a new master has what was replicated to it, and gets the rest here.
+As with clusters, a pass begins with the present state of the API server and the brokers, and the next pass needs
+nothing of it: a pass may be repeated, missed or interrupted anywhere.  The brokers are checked again each minute,
+and soon after every decision of a failover loop: a new master may lack a change that was not replicated.
 
-An object whose brokers do not answer is asked about less and less often, down to once a minute.
+An object whose brokers do not answer is tried less and less often, down to once a minute.
 
-A finalizer is there only while the thing is to go with its object, and goes without a word to the brokers when the
-cluster is gone or going: nobody waits for a namespace because of a topic.
+An object has our finalizer only while its topic or group is to be deleted with it.  When the cluster is deleted, the
+finalizer is removed without a request to the brokers: the deletion of a namespace must not wait for a topic.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PAUSED = ("Deleting", "it goes, and its thing with it, when it is not paused an
 
 
 class Objects(Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def merge(self, path: str, change: Document) -> None: ...
@@ -49,7 +49,7 @@ class Thing(Protocol):
 
 
 class Things(Protocol):
-    """What is done with objects of one kind; each `thing` is one that `read` gave."""
+    """The operations on objects of one kind; each `thing` is a value that `read` returned."""
 
     def read(self, document: Document) -> Any: ...
     async def apply(self, thing: Any, territory: Territory) -> Outcome: ...
@@ -58,7 +58,7 @@ class Things(Protocol):
 
 
 class Declarations:
-    """`once(key)`; answers when it wants to look again."""
+    """Passes over objects of one kind; `once` returns in how many seconds the next pass is due."""
 
     def __init__(
         self, kube: Objects, things: Mapping[Kind, Things], territories: Territories, claims: Claims, clock: Clock
@@ -72,7 +72,7 @@ class Declarations:
         self._numbers = Bucket(NUMBERS_A_SECOND)
 
     async def once(self, key: Declared) -> float | None:
-        """None: there is no such object any more."""
+        """Run one pass; return in how many seconds the next one is due, None when the object does not exist."""
         document = await self._kube.get(declared_path(key))
         things = self._things[key.kind]
         if document is None:
@@ -113,7 +113,7 @@ class Declarations:
         return LATER_S
 
     async def _wait(self, thing: Thing, said: Condition) -> float:
-        """Nothing can be done on brokers; what was known of them is not known any more."""
+        """Write a status without anything about brokers, because they cannot be asked; return when to try again."""
         fields = {key: each for key, each in _kept(thing.status).items() if key == "lastReset"}
         told = outcome.status_of(thing.about, thing.status, said, Outcome(fields), self._now())
         gone: Document = {key: None for key in thing.status if key not in told}
@@ -121,7 +121,7 @@ class Declarations:
         return LATER_S
 
     async def _hold(self, about: About, is_held: bool) -> None:
-        """Have our finalizer, or not; only on the version that was read."""
+        """Add or remove our finalizer, only on the version of the object that was read."""
         others = [each for each in about.finalizers if each != FINALIZER]
         wanted = [*others, FINALIZER] if is_held else others
         change = {"metadata": {"resourceVersion": about.version, "finalizers": wanted}}

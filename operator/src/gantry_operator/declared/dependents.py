@@ -1,8 +1,7 @@
-"""Which objects belong to a cluster, as events told, and which of them an event is about.
+"""Which objects belong to a cluster, from events, and which of them an event concerns.
 
-Only for waking: what is done is decided on what the API server says when it is done.  An event that moved nothing but a
-status wakes nobody.  One that is gone wakes those that spoke for the same thing, since the next one of them is right
-now.
+This only triggers passes; a pass itself reads the API server.  An event that changed only a status triggers none.  The
+deletion of an object triggers passes of all objects with the same claim, because another one of them counts now.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from gantry_operator.declared.claims import claim_of
 
 
 class Mark(NamedTuple):
-    """What about an object may be a reason to look at it."""
+    """The parts of an object whose change triggers a pass."""
 
     claim: Claim
     generation: int
@@ -27,14 +26,14 @@ class Mark(NamedTuple):
 
 
 class Dependents:
-    """By object."""
+    """The marks of all known objects, and the generations of clusters."""
 
     def __init__(self) -> None:
         self._marks: dict[Declared, Mark] = {}
         self._generations: dict[Key, tuple[int, bool]] = {}
 
     def heard(self, kind: Kind, document: Mapping[str, Any], is_deleted: bool) -> list[Declared]:
-        """An event of an object; who is to be looked at."""
+        """Take an event of an object; return the objects that need a pass."""
         claim = claim_of(kind, document)
         former = self._marks.get(claim.key)
         if is_deleted:
@@ -53,7 +52,7 @@ class Dependents:
         return [] if mark == former else [claim.key]
 
     def heard_of_cluster(self, key: Key, generation: int, is_deleted: bool) -> bool:
-        """An event of a cluster; whether it is one for its objects."""
+        """Take an event of a cluster; return whether its objects need a pass."""
         mark = generation, is_deleted
         if self._generations.get(key) == mark:
             return False
@@ -63,12 +62,12 @@ class Dependents:
         return True
 
     def cluster_of(self, key: Declared) -> Key | None:
-        """Whose it is; None: it was not heard of."""
+        """Return the cluster of an object; None for an unknown object."""
         mark = self._marks.get(key)
         return None if mark is None else _cluster(mark.claim)
 
     def of(self, cluster: Key) -> list[Declared]:
-        """All that belong to a cluster."""
+        """Return all objects of a cluster."""
         return [key for key, mark in self._marks.items() if _cluster(mark.claim) == cluster]
 
 

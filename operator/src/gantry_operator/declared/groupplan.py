@@ -1,9 +1,9 @@
 """What to change about a consumer group on one broker group, and whether to reset its offsets; pure.
 
-A reset is carried out once for each request id.  What stands in the status decides: a reset is entered there as
-Running before anything moves, under the version of the object that was read, so of two who want to only one goes on;
-and as Done afterwards.  One that is found Running is somebody's work for `STALE_MS`, and broken-off work after that,
-which is done again: the same instant again, and never while members are online, unless that was asked for.
+A reset is carried out once for each request id.  The status decides: a reset is entered there as Running before it
+begins, only on the version of the object that was read, so of two operators only one goes on; and as Done afterwards.
+A reset that is found Running counts as under way for `STALE_MS`.  After that it counts as interrupted and is done
+again: to the same instant, and not while members are online, unless `force` is set.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ STALE_MS = 60_000
 
 
 class Reset(Enum):
-    """What becomes of a reset that is asked for."""
+    """The state of a requested reset."""
 
     NOT_ASKED = "NotAsked"
     DONE = "Done"
     RUN = "Run"
     MEMBERS_ONLINE = "MembersOnline"
     TOPIC_NOT_FOUND = "TopicNotFound"
-    RUNNING = "Running"  # by somebody else
+    RUNNING = "Running"  # by another operator process
 
 
 def change(group: ConsumerGroup, config: GroupConfig | None) -> GroupConfig | None:
-    """The next change on a broker group; None: there is nothing to change."""
+    """Return the next configuration to set on a broker group; None when nothing is to change."""
     if group.about.is_observed:
         return None
     wanted = replace(
@@ -47,7 +47,7 @@ def change(group: ConsumerGroup, config: GroupConfig | None) -> GroupConfig | No
 def reset(
     group: ConsumerGroup, members: Collection[str], has_topic: bool, last: Mapping[str, Any], age_ms: int
 ) -> Reset:
-    """`last` is what the status says of the last reset, `age_ms` how long ago that was."""
+    """Return what to do about a reset; `last`: the last reset in the status, written `age_ms` ago."""
     asked = group.reset
     if asked is None or group.about.is_observed:
         return Reset.NOT_ASKED

@@ -1,7 +1,7 @@
-"""ConsumerGroups on the brokers: looked at, changed (`groupplan`), reset, deleted; and how they get on.
+"""ConsumerGroups on the brokers: reading, changing (`groupplan`), resetting and deleting them, and their lag.
 
-Deleting one takes its offsets and its topic of redeliveries.  Its dead letters stay: messages that nobody has dealt
-with are not ours to throw away.
+Deleting a group also deletes its offsets and its retry topic.  Its dead letters stay: the operator does not delete
+messages that were not processed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gantry_operator.declared.outcome import Fault, Outcome
 from gantry_operator.declared.territory import Place, Territory
 from gantry_operator.kube import KubeError, declared_path
 
-LAG_S = 60.0  # between two looks at how far it is behind
+LAG_S = 60.0  # between two queries of the lag
 _CONFLICT = 409
 _SAID = {
     Reset.DONE: "",
@@ -39,34 +39,34 @@ _SAID = {
 
 
 class Seen(NamedTuple):
-    """How one broker group has it."""
+    """The consumer group on one broker group."""
 
     members: set[str]
     lags: Sequence[QueueLag]
 
 
 class Merging(Protocol):
-    """The one write of the API server that is needed here."""
+    """The part of `kube.Kube` that is used here."""
 
     async def merge(self, path: str, change: Document) -> None: ...
 
 
 class Groups:
-    """Implements `declarations.Things`."""
+    """The brokers' side of these objects; implements `declarations.Things`."""
 
     def __init__(self, kube: Merging, brokers: BrokerAdmin, asking: Asking, clock: Clock) -> None:
         self._kube = kube
         self._brokers = brokers
         self._asking = asking
         self._clock = clock
-        self._lag_s: dict[Declared, float] = {}  # when it was looked at how far a group is behind
+        self._lag_s: dict[Declared, float] = {}  # when the lag of a group was queried last
 
     def read(self, document: Document) -> ConsumerGroup:
-        """The value of an object."""
+        """Read an object of the API server; ValueError when it is not valid."""
         return consumergroup.read(document)
 
     async def apply(self, group: ConsumerGroup, territory: Territory) -> Outcome:
-        """Look at every broker group, change what is not as wanted, and reset offsets where that is asked for."""
+        """Read the group on every broker group, change what differs, and reset offsets where that is requested."""
         looks_at_lag = self._is_lag_due(group.about.key)
 
         async def of(place: Place) -> Seen:
@@ -88,7 +88,7 @@ class Groups:
         return Outcome(kept | fields, faults, conditions=[online, *said])
 
     async def remove(self, group: ConsumerGroup, territory: Territory) -> list[Fault]:
-        """Forget it with its offsets and redeliveries on every broker group."""
+        """Delete the group with its offsets and retry topic on every broker group; return the faults."""
         name = group.about.name
 
         async def delete(place: Place) -> None:
@@ -99,7 +99,7 @@ class Groups:
         return faults
 
     def forget(self, key: Declared) -> None:
-        """The object is gone."""
+        """Forget everything about a deleted object."""
         self._lag_s.pop(key, None)
 
     def _is_lag_due(self, key: Declared) -> bool:
@@ -117,7 +117,7 @@ class Groups:
     async def _reset(
         self, group: ConsumerGroup, members: set[str], places: Sequence[Place], last: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], list[Condition]]:
-        """What the status is to say of it, if anything."""
+        """Carry out a requested reset; return its condition for the status, if any."""
         asked = group.reset
         if asked is None or group.about.is_observed:
             return last, []

@@ -1,4 +1,4 @@
-"""BrokerTopics and ConsumerGroups as parts of the operator: who is woken, and what is done then.
+"""BrokerTopics and ConsumerGroups as parts of the operator: which events trigger a pass, and the passes.
 
 Objects of one cluster take turns, `AT_ONCE` of them at a time; those of another do not wait for them.
 """
@@ -28,11 +28,11 @@ ANSWER_S = 5.0
 
 
 class Reading(Documents, Objects, Protocol):
-    """The API server, as `kube.Kube` asks it."""
+    """The part of `kube.Kube` that is used here."""
 
 
 class DeclaredKinds:
-    """What they share: connections to brokers, and what was read a moment ago."""
+    """What all declared kinds share: connections to brokers, and recently read data."""
 
     def __init__(self, kube: Reading, clock: Clock, metrics: Metrics, add: Callable[[Declared, float], None]) -> None:
         self._brokers = BrokerAdmin(ANSWER_S)
@@ -48,7 +48,7 @@ class DeclaredKinds:
         self._turns: dict[Key, asyncio.Semaphore] = {}
 
     async def once(self, key: Declared) -> float | None:
-        """A pass, in its turn: waiting for it is no part of it."""
+        """Run a pass when it is this object's turn; the time limit of a pass does not include the wait."""
         cluster = self.waking.cluster_of(key)
         if cluster is None:
             return await self._passes[key.kind].once(key)
@@ -56,5 +56,5 @@ class DeclaredKinds:
             return await self._passes[key.kind].once(key)
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to brokers."""
         await self._brokers.close()

@@ -1,7 +1,7 @@
-"""What came of a look at an object's thing on the brokers, and the status that follows from it; pure.
+"""The result of a pass over a declared object on the brokers, and the status made from it; pure.
 
-A condition keeps its time until its status changes, and texts hold nothing that moves by itself, so an object whose
-thing stays as it is is not written.
+A condition keeps its time until its status changes, and texts hold nothing that changes by itself.  So the status of an
+unchanged object is not written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NUMBERS = ("members", "lag")
 
 
 class Fault(NamedTuple):
-    """Why one broker group was not brought there; `is_final`: asking again as it is gets the same answer."""
+    """Why one broker group was not changed; `is_final`: the same request would be refused again."""
 
     group: str
     is_final: bool
@@ -29,28 +29,28 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Of one pass over the thing."""
+    """The result of one pass over an object on the brokers."""
 
     fields: Document
     faults: Sequence[Fault] = ()
-    waits: tuple[str, str] = ("", "")  # reason and text, while something is on its way
+    waits: tuple[str, str] = ("", "")  # reason and text, while a change is under way
     conditions: Sequence[Condition] = field(default_factory=list)
 
 
 def no_cluster(about: About) -> Condition:
-    """Ready, of an object whose cluster is not there."""
+    """Return the condition Ready of an object whose cluster does not exist."""
     said = f"there is no BrokerCluster {about.cluster} in this namespace; apply it, and this follows"
     return Condition("Ready", False, "ClusterNotFound", said)
 
 
 def conflict(about: About, older: Claim) -> Condition:
-    """Ready, of an object that speaks for what belongs to an older one."""
+    """Return the condition Ready of an object whose topic or group is declared by an older object."""
     said = f"{older.key.name} is older and speaks for {about.name} of cluster {about.cluster} too; delete one of them"
     return Condition("Ready", False, "Conflict", said)
 
 
 def ready(about: About, outcome: Outcome) -> Condition:
-    """Ready, of an object that was looked at."""
+    """Return the condition Ready of an object after a pass over the brokers."""
     final = [each for each in outcome.faults if each.is_final]
     reason, text = outcome.waits
     if final:
@@ -63,7 +63,7 @@ def ready(about: About, outcome: Outcome) -> Condition:
 
 
 def status_of(about: About, former: Mapping[str, Any], said: Condition, outcome: Outcome, now: str) -> Document:
-    """The whole of it; `now` is for conditions that have just changed."""
+    """Return the whole status; `now` is the time of conditions that have just changed."""
     is_final = not said.holds and said.reason == "Unsupported"
     stalled = Condition("Stalled", is_final, said.reason if is_final else "NoError", said.message if is_final else "")
     conditions = [said, stalled, *outcome.conditions]
@@ -77,7 +77,7 @@ def status_of(about: About, former: Mapping[str, Any], said: Condition, outcome:
 
 
 def without_numbers(status: Mapping[str, Any]) -> Document:
-    """What is written at once when it changes."""
+    """Return the part of a status that is written at once when it changes."""
     return {key: each for key, each in status.items() if key not in NUMBERS}
 
 

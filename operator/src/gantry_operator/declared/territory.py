@@ -1,10 +1,10 @@
-"""A cluster as anyone who talks to its brokers needs it: which member leads each group, and where that one is.
+"""The brokers of a cluster: the master of each group and its address.
 
-The register says who leads.  A member is called by the name of its own Service, which belongs to it as long as the
-cluster is there: a pod's address may have been another cluster's a moment ago.
+The master is read from the register.  A member is addressed by the name of its own Service, which never changes while
+the cluster exists: the address of a pod may have been another cluster's a moment ago.
 
-What was read is good for `FRESH_S`, since thousands of topics ask at the same time; it is forgotten at once when a
-failover loop has news.
+What was read is reused for `FRESH_S`, since thousands of topics need it at the same time; it is discarded at once when
+a failover loop has decided something.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ FRESH_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A broker group."""
+    """The master of one broker group."""
 
     short: str  # b0
-    broker: str  # what brokers call it
+    broker: str  # the group's brokerName
     epoch: int
-    address: str  # of its master; empty while nobody leads
+    address: str  # of its master; empty while there is no master
 
 
 @dataclass(frozen=True, slots=True)
 class Territory:
-    """A cluster."""
+    """The masters and name servers of one cluster."""
 
     key: Key
     is_going: bool
@@ -45,14 +45,14 @@ class Territory:
 
 
 class Documents(Protocol):
-    """What is read of the API server."""
+    """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
 
 
 class Territories:
-    """By cluster, as they were a moment ago."""
+    """The recently read territories, by cluster."""
 
     def __init__(self, kube: Documents, clock: Clock) -> None:
         self._kube = kube
@@ -61,7 +61,7 @@ class Territories:
         self._reading: dict[Key, asyncio.Lock] = {}
 
     async def of(self, key: Key) -> Territory | None:
-        """None: there is no such cluster."""
+        """Return the masters of a cluster, at most `FRESH_S` old; None when the cluster does not exist."""
         async with self._reading.setdefault(key, asyncio.Lock()):
             at_s, known = self._known.get(key, (0.0, None))
             if known is not None and self._clock.monotonic() - at_s < FRESH_S:
@@ -77,7 +77,7 @@ class Territories:
             return found
 
     def forget(self, key: Key) -> None:
-        """It is not so any more."""
+        """Discard what was read of a cluster, because it has changed."""
         self._known.pop(key, None)
         self._reading.pop(key, None)
 

@@ -1,12 +1,12 @@
-"""What to change about a topic on one broker group, from how it is there; pure.
+"""The next change of a topic on one broker group, from its present state there; pure.
 
-One change at a time, each of which may be the last one for a while: anyone who repeats looking, planning and carrying
-out arrives.  Queues are given up in two steps.  First producers lose them; consumers keep reading, and lose them when
-nothing is left there that a group of the topic has not read.  At no time does anybody write to a queue that nobody may
-read, and nothing that was acknowledged gets out of reach.
+One change at a time; repeating the pass leads to the wanted state, also after interruptions.  Queues are removed in two
+steps.  First producers lose them.  Consumers keep reading, and lose them when every group of the topic has read all of
+their messages.  So no producer ever writes to a queue that consumers may not read, and every acknowledged message
+stays readable.
 
-A group that is not meant to have the topic loses the permission to write and keeps serving what it has.  What this
-kind of object does not speak of (order, other attributes) stays as somebody made it.
+A group that should not have the topic loses the permission to write and keeps serving the messages that it has.
+Settings that the kind does not have (order, other attributes) are not changed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from gantry_operator.api.brokertopic import BrokerTopic
 
 @dataclass(frozen=True, slots=True)
 class TopicSeen:
-    """How a broker group has it."""
+    """The topic on one broker group."""
 
     config: TopicConfig | None
-    unread: int = 0  # how many of its queues somebody may still have to read: the last of them, and all before it
+    unread: int = 0  # number of queues up to the last one that a group may still have to read
 
 
 class Put(NamedTuple):
-    """Have the topic so; attributes only as far as they change, None taking one away."""
+    """A change: the wanted configuration, and only the attributes that change; None removes one."""
 
     config: TopicConfig
     attributes: Mapping[str, str | None]
 
 
 def change(topic: BrokerTopic, group: str, seen: TopicSeen) -> Put | None:
-    """The next change on a group; None: there is nothing to change now."""
+    """Return the next change on a group; None when nothing is to change now."""
     if topic.about.is_observed:
         return None
     if not topic.is_placed(group):
@@ -52,12 +52,12 @@ def change(topic: BrokerTopic, group: str, seen: TopicSeen) -> Put | None:
 
 
 def is_draining(topic: BrokerTopic, group: str, config: TopicConfig) -> bool:
-    """Whether more queues than wanted are read there, because they are not empty."""
+    """Return whether consumers still read more queues than wanted, because messages are left there."""
     return topic.is_placed(group) and config.read_queues > topic.read_queues
 
 
 def gives_up_queues(topic: BrokerTopic, group: str, config: TopicConfig | None) -> bool:
-    """Whether the next change may take queues from readers, so that it matters which are unread."""
+    """Return whether the next change may remove queues from consumers, so that the unread ones have to be known."""
     return config is not None and is_draining(topic, group, config) and config.write_queues <= topic.write_queues
 
 

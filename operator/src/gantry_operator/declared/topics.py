@@ -1,7 +1,7 @@
-"""BrokerTopics on the brokers: looked at, changed step by step (`topicplan`), deleted.
+"""BrokerTopics on the brokers: reading, changing step by step (`topicplan`) and deleting them.
 
 Producers keep a route for up to half a minute.  So a queue that was closed to them is taken from consumers
-`PRODUCERS_S` later at the earliest: until then somebody may still write there, and be told that it was stored.
+`PRODUCERS_S` later at the earliest: until then a producer may still write there, and its message is acknowledged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_FOUND = ("NotFound", "no broker group has it, and nobody makes it: manageme
 
 
 class Topics:
-    """Implements `declarations.Things`."""
+    """The brokers' side of these objects; implements `declarations.Things`."""
 
     def __init__(self, brokers: BrokerAdmin, asking: Asking, clock: Clock) -> None:
         self._brokers = brokers
@@ -40,11 +40,11 @@ class Topics:
         self._closed_s: dict[tuple[Declared, str], float] = {}  # when producers lost queues of a group
 
     def read(self, document: Document) -> BrokerTopic:
-        """The value of an object."""
+        """Read an object of the API server; ValueError when it is not valid."""
         return brokertopic.read(document)
 
     async def apply(self, topic: BrokerTopic, territory: Territory) -> Outcome:
-        """Look at every group, and change what is not as wanted."""
+        """Read the topic on every group, and change what differs."""
 
         async def of(place: Place) -> TopicConfig | None:
             return await self._settle(topic, place)
@@ -61,7 +61,7 @@ class Topics:
         return Outcome(fields, faults, waits)
 
     async def remove(self, topic: BrokerTopic, territory: Territory) -> list[Fault]:
-        """Delete it with its messages on every group, then from the name servers."""
+        """Delete the topic with its messages on every group, then from the name servers; return the faults."""
         name = topic.about.name
 
         async def delete(place: Place) -> None:
@@ -74,12 +74,12 @@ class Topics:
         async def forget(place: Place) -> None:
             await self._brokers.forget_route(place.address, name)
 
-        # One that does not answer forgets it with the brokers' next word: they do not name it any more.
+        # A name server that does not answer forgets it with the brokers' next registration, which lacks the topic.
         await self._asking.all([Place(each, each, 0, each) for each in territory.nameservers], forget)
         return []
 
     def forget(self, key: Declared) -> None:
-        """The object is gone."""
+        """Forget everything about a deleted object."""
         for place in [each for each in self._closed_s if each[0] == key]:
             del self._closed_s[place]
 

@@ -1,8 +1,8 @@
-"""Who is to be looked at, of BrokerTopics and ConsumerGroups, when something is heard: of one of them, of its cluster,
-or of a group of brokers that has another master.
+"""Which BrokerTopics and ConsumerGroups need a pass after an event: of one of them, of its cluster, or of a broker
+group that has another master.
 
-A decision of a failover loop is followed by others within moments; all objects of the cluster come once, when it has
-been quiet for `DECIDED_S`, or with the next decision.
+Decisions of a failover loop come in quick succession.  All objects of the cluster get one pass, when there was no
+decision for `DECIDED_S`, or with the next decision.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DECIDED_S = 1.0
 
 
 class Waking:
-    """From what is heard to keys in the worklist, to which `add` leads."""
+    """Turns events into keys of the worklist, by calling `add`."""
 
     def __init__(
         self, territories: Territories, claims: Claims, add: Callable[[Declared, float], None]
@@ -31,22 +31,22 @@ class Waking:
         self._add = add
 
     def heard(self, kind: Kind, document: Mapping[str, Any], is_deleted: bool) -> None:
-        """An event of an object."""
+        """Take an event of an object."""
         self._claims.heard(claim_of(kind, document), is_deleted)
         for key in self._dependents.heard(kind, document, is_deleted):
             self._add(key, 0.0)
 
     def heard_of_cluster(self, key: Key, generation: int, is_deleted: bool) -> None:
-        """An event of a cluster."""
+        """Take an event of a cluster."""
         if self._dependents.heard_of_cluster(key, generation, is_deleted):
             self.decided(key)
 
     def cluster_of(self, key: Declared) -> Key | None:
-        """Whose it is, as far as heard."""
+        """Return the cluster of an object; None for an unknown object."""
         return self._dependents.cluster_of(key)
 
     def decided(self, key: Key) -> None:
-        """Something about who leads in a cluster is decided, or about what it consists of."""
+        """Take a decision of a failover loop of this cluster, or a change of its groups."""
         self._territories.forget(key)
         for each in self._dependents.of(key):
             self._add(each, DECIDED_S)

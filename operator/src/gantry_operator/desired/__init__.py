@@ -1,1 +1,1 @@
-"""What should be there for a cluster: pure builders from a specification to objects."""
+"""The objects that a cluster should have: pure functions from a specification to documents."""

@@ -1,8 +1,7 @@
-"""What a client has to know of a cluster, as a Secret in the form of servicebinding.io; `status.binding.name` names it.
+"""The connection data of a cluster, as a Secret in the form of servicebinding.io; `status.binding.name` names it.
 
-A workload takes NAMESRV_ADDR from its key `nameservers`, or has the whole Secret mounted by something that binds
-services.  There is nothing secret in it as long as brokers know no users; it is a Secret because such things look for
-one.
+A workload takes NAMESRV_ADDR from its key `nameservers`, or has the whole Secret mounted by a service binding.  Its
+content is not confidential as long as brokers have no users; it is a Secret because service bindings expect one.
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ KIND = "servicebinding.io/rocketmq"
 
 
 def name_of(cluster: BrokerCluster) -> str:
-    """Of the Secret."""
+    """Return the name of the Secret."""
     return f"{cluster.key.name}-binding"
 
 
 def objects(cluster: BrokerCluster) -> list[Document]:
-    """The Secret."""
+    """Return the Secret, as a list of one document."""
     data = {key: base64.b64encode(text.encode()).decode() for key, text in entries(cluster).items()}
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name_of(cluster)}, "type": KIND, "data": data}
     return [owned(cluster, secret, of_nameservers(cluster))]
 
 
 def entries(cluster: BrokerCluster) -> dict[str, str]:
-    """Key -> text.  The Service leads to any name server; a client that knows each by name goes on when one is gone."""
+    """Return the Secret's entries as texts by key; `nameservers` lists each server, so clients survive a lost one."""
     home, each = cluster.key.namespace, cluster.nameserver
     pods = [f"{each}-{number}.{each}.{home}:{PORT}" for number in range(cluster.nameservers)]
     return {

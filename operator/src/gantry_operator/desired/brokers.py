@@ -1,13 +1,13 @@
-"""One group of brokers: a StatefulSet whose pods are started together and replaced by nobody but the operator.
+"""One group of brokers: a StatefulSet whose pods are started together and replaced only by the operator.
 
-Each member has a Service of its own, whose address stands in the messages that it stores (storeHost) and therefore must
-stay for the cluster's life; the headless Service is for members among themselves.  Both lead to pods that are not
-ready: the role decides who serves, not readiness.  What differs between members comes from the pod's index.
+Each member has a Service of its own.  Its address is in the messages that the member stores (storeHost), so it must
+never change; the headless Service is for connections between members.  Both lead also to pods that are not
+ready: the role decides which member serves, not readiness.  Settings that differ by member come from the pod's index.
 
-Volumes outlive the set and the cluster: anyone who applies the same cluster again finds every message.
+Volumes are kept when the set or the cluster is deleted: the same cluster applied again has every message.
 
-The configuration names more members than there are, as many as there may be, so a group that grows or shrinks replaces
-nobody.  Keys that a broker takes while it runs are no part of what its pod was made for: none is replaced for them.
+The configuration names as many members as there may ever be, so no pod is replaced when a group grows or shrinks.  Nor
+is a pod replaced for keys that a broker applies while it runs.
 All other keys have their digest in the name of the ConfigMap, which is deleted when no pod was made for it any more.
 """
 
@@ -37,19 +37,19 @@ _INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
 class Shape(NamedTuple):
-    """What of a set follows from what is, not from the specification alone."""
+    """The parts of a set that depend on the present state, not only on the specification."""
 
     replicas: int  # a member that is to go leaves the in-sync set first
     rolled: str = ""  # pods are replaced once for each value
 
 
 def rolled(of_cluster: str, of_set: str) -> str:
-    """The value of a manual rolling update, asked for at the cluster, at the set, or at both."""
+    """Return the value of a manual rolling update, requested at the cluster, at the set, or at both."""
     return "/".join(each for each in (of_cluster, of_set) if each)
 
 
 def objects(group: Group, image: Image, shape: Shape) -> list[Document]:
-    """All of them; what the set needs comes before it."""
+    """Return all objects of a group; those that the set needs come before it."""
     cluster, labels, name = group.cluster, of_group(group), group.name
     ports = [{"name": each, "port": port} for each, port in _PORTS.items()]
     headless = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels, "ports": ports}
@@ -81,7 +81,7 @@ def objects(group: Group, image: Image, shape: Shape) -> list[Document]:
 
 
 def settings(group: Group) -> dict[str, object]:
-    """broker.yaml: the same for every member."""
+    """Return the content of broker.yaml, which is the same for every member."""
     cluster, brokers = group.cluster, group.cluster.brokers
     promise, namespace = brokers.promise, cluster.key.namespace
     pods = [group.pod(ordinal) for ordinal in range(REPLICAS_MAX)]
@@ -109,8 +109,8 @@ def settings(group: Group) -> dict[str, object]:
 
 
 def as_run(group: Group) -> dict[str, object]:
-    """Every key with the value that a member should run with, but for `OF_A_MEMBER`; ConfigError naming the key that
-    cannot be meant.
+    """Return every key with the value that a member should run with, but for `OF_A_MEMBER`; ConfigError naming an
+    invalid key.
     """
     return dict(_run_with(_told(group)))
 

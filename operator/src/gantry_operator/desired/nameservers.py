@@ -7,12 +7,12 @@ from gantry_operator.desired.labels import ROLLED, asked, of_nameservers, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT = 9876
-# By a variable, which images that do not know it ignore: on those /readyz says what /healthz says.
+# By a variable, which older images ignore: with those /readyz answers like /healthz.
 _AWAIT_BROKERS = {"name": "GANTRY_NAMESERVER_AWAIT_BROKERS", "value": "true"}
 
 
 def objects(cluster: BrokerCluster, image: Image) -> list[Document]:
-    """All of them."""
+    """Return all objects of a cluster's name servers; those that the set needs come before it."""
     labels, name = of_nameservers(cluster), cluster.nameserver
     ports = [{"name": "remoting", "port": PORT}]
     headless = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels, "ports": ports}
@@ -28,7 +28,7 @@ def objects(cluster: BrokerCluster, image: Image) -> list[Document]:
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": {"name": name},
-            # None is ready while no broker lives; they must not keep a node from being drained then.
+            # None is ready while no broker runs; they must not keep a node from being drained then.
             "spec": {
                 "maxUnavailable": 1,
                 "unhealthyPodEvictionPolicy": "AlwaysAllow",

@@ -1,11 +1,11 @@
 """What the pods of name servers and brokers have in common: no rights, a root that cannot be written, probes.
 
 They meet the pod security standard `restricted` and run with any user id: the image names one, no pod template does, so
-a platform that assigns ids to each namespace (OpenShift) may.  Only their volumes are written to; these belong to the
+a platform may assign ids to each namespace (OpenShift).  Only their volumes are written to; these belong to the
 group `Image.volume_group`, or to the one that the platform assigns.
 
-What users ask for (`podTemplate`) is added around that, and nothing of ours is replaced by it (`podfields` refuses it
-beforehand where it can).
+The users' `podTemplate` is added to that and replaces nothing of ours (`podfields` refuses that beforehand where it
+can).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ UNPRIVILEGED: Document = {"allowPrivilegeEscalation": False, "capabilities": {"d
 
 
 def container(name: str, image: Image, arguments: list[str], ports: dict[str, int], resources: Any) -> Document:
-    """One container; nothing but its volumes can be written."""
+    """Return a container that can write only to its volumes."""
     return {
         "name": name,
         "image": image.name,
@@ -29,14 +29,14 @@ def container(name: str, image: Image, arguments: list[str], ports: dict[str, in
         "ports": [{"name": each, "containerPort": port} for each, port in ports.items()],
         "resources": dict(resources),
         "securityContext": UNPRIVILEGED | {"readOnlyRootFilesystem": True},
-        # A broker that recovers a large store says so; it is not killed for it.
+        # A broker that recovers a large store answers /healthz, so it is not killed.
         "startupProbe": _probe("/healthz", period_s=2, failures=300),
         "livenessProbe": _probe("/healthz", period_s=10, failures=6),
     }
 
 
 def ready(path: str) -> Document:
-    """A readiness probe."""
+    """Return a readiness probe for this path: every 2 s, not ready after two failures."""
     return _probe(path, period_s=2, failures=2)
 
 
@@ -50,7 +50,7 @@ def _probe(path: str, period_s: int, failures: int) -> Document:
 
 
 def apart(labels: dict[str, str], how: str) -> Document:
-    """Affinity that keeps pods with these labels on nodes of their own."""
+    """Return the affinity that keeps pods with these labels on different nodes."""
     term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
     if how == "Required":
         return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -63,7 +63,7 @@ def apart(labels: dict[str, str], how: str) -> Document:
 def template(
     labels: dict[str, str], annotations: dict[str, str], given: Mapping[str, Any], image: Image, spec: Document
 ) -> Document:
-    """A pod's template: what the operator says, and around it what a person asked for (`podTemplate`)."""
+    """Return a pod's template: the operator's part, and the additions of `podTemplate`."""
     (server,) = spec["containers"]
     wanted = {
         "affinity": _joined(spec["affinity"], given.get("affinity", {})),
@@ -89,7 +89,7 @@ def template(
 
 
 def _served(server: Document, given: Mapping[str, Any]) -> Document:
-    """The operator's own container, with the variables and mounts that were asked for behind its own."""
+    """Return the operator's own container, with the users' variables and mounts after its own."""
     variables = [dict(each) if "valueFrom" in each else {"value": "", **each} for each in given["env"]]
     mounts = [*server.get("volumeMounts", ()), *(dict(each) for each in given.get("volumeMounts", ()))]
     return server | {"env": [*server.get("env", []), *variables]} | ({"volumeMounts": mounts} if mounts else {})
@@ -100,7 +100,7 @@ def _unprivileged(given: Mapping[str, Any]) -> Document:
 
 
 def _security(given: Mapping[str, Any], image: Image) -> Document:
-    """As the pod security standard `restricted` asks; no user id, which image, platform or user choose."""
+    """Return a security context that meets the standard `restricted`; it sets no user id."""
     volumes: Document = {"fsGroupChangePolicy": "OnRootMismatch"}
     if image.volume_group is not None:
         volumes["fsGroup"] = image.volume_group
@@ -108,7 +108,7 @@ def _security(given: Mapping[str, Any], image: Image) -> Document:
 
 
 def _joined(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Document:
-    """Both affinities: a list that both have holds the terms of both."""
+    """Join two affinities: a list that both have gets the terms of both."""
     made = dict(ours)
     for name, value in given.items():
         before = made.get(name)

@@ -1,12 +1,13 @@
-"""Who may connect to whom: a NetworkPolicy for the name servers of a cluster and one for its brokers; pure.
+"""Network policies of a cluster: one for its name servers and one for its brokers; pure.
 
-    10911, 10909, 9876   clients: pods of any namespace with the label gantrymq.io/client=yes, or everybody
+    10911, 10909, 9876   clients: pods of any namespace with the label gantrymq.io/client=yes, or all
     10912, 9405          members of the same cluster and the operator: replication, and orders to members
-    9404                 everybody, or namespaces that are named: metrics and probes, which say nothing secret
+    9404                 all, or named namespaces: metrics and probes, which contain nothing confidential
 
-The cluster itself and the operator's namespace may connect to all of it.  Only what comes in is decided: whom brokers
-ask (name servers, each other, the API server) is left to anyone who guards what goes out.  `Unguarded` lets everything
-in, by policies that say so, so nothing has to be taken away; policies mean nothing where no network enforces them.
+The cluster itself and the operator's namespace may connect to all ports.  Only incoming connections are restricted;
+outgoing ones (to name servers, brokers, the API server) are left to policies of the administrator.  `Unguarded` allows
+everything by policies of its own, so that none has to be deleted.  Policies have no effect where no network enforces
+them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _AMONG_MEMBERS = (brokers.HA_PORT, brokers.HA_API_PORT)
 
 
 def objects(cluster: BrokerCluster, home: str) -> list[Document]:
-    """Both; `home` is the operator's own namespace."""
+    """Return both policies; `home` is the operator's own namespace."""
     of_brokers = {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "broker"}
     ours = [{"podSelector": {"matchLabels": {LABEL_CLUSTER: cluster.key.name}}}, _namespaces([home])]
     made = []
@@ -52,7 +53,7 @@ def _ingress(cluster: BrokerCluster, component: str, ours: Sequence[Document]) -
 
 
 def _rule(ports: Sequence[int], whom: Sequence[Document]) -> Document:
-    """`whom` empty: everybody."""
+    """Return an ingress rule for these ports; an empty `whom` allows connections from everywhere."""
     rule: Document = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
     return rule | {"from": list(whom)} if whom else rule
 

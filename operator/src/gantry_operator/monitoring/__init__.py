@@ -1,1 +1,1 @@
-"""What Grafana and Prometheus are told about GantryMQ: dashboards and alerts, generated into the chart."""
+"""Dashboards for Grafana and alerts for Prometheus, generated into the chart."""

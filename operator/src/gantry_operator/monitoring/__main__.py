@@ -12,7 +12,7 @@ from gantry_operator.monitoring import alerts, dashboards, operatorboard
 
 
 def files() -> dict[str, str]:
-    """What belongs into the chart, by its place there."""
+    """Return the generated files' texts, by their path in the chart."""
     boards = [*dashboards.ALL, operatorboard.BOARD]
     made = {f"dashboards/{each.uid}.json": json.dumps(each.to_document(), indent=1) + "\n" for each in boards}
     made["alerts/gantrymq.yaml"] = "# Generated from gantry_operator.monitoring.alerts.\n" + yaml.safe_dump(
@@ -22,7 +22,7 @@ def files() -> dict[str, str]:
 
 
 def main(folder: str) -> None:
-    """Write them."""
+    """Write dashboards and alerts into this folder."""
     for name, text in files().items():
         path = Path(folder) / name
         path.parent.mkdir(parents=True, exist_ok=True)

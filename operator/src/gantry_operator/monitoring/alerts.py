@@ -1,4 +1,4 @@
-"""The alerts: what somebody has to do something about, with the sentence that says what.
+"""The alerts: states that need an action of an operator, each with the action.
 
 Each stands in a group by its theme and fires for one broker, so that a silence is for one broker.  `for` is as long as
 the thing may take by itself: a failover, a restart, a slave that catches up.
@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`text`: PromQL that has series while it is so.  `do`: what to do, for anyone who was woken."""
+    """One alert.  `text`: PromQL that has series while it fires.  `do`: what to do about it."""
 
     name: str
     text: str
     lasting: str
-    severity: str  # critical: somebody's messages are refused or at risk; warning: it will be
+    severity: str  # critical: messages are refused or at risk; warning: they will be
     summary: str
     do: str
 
     def to_rule(self) -> dict[str, object]:
-        """As Prometheus reads it."""
+        """Return the alerting rule as Prometheus reads it."""
         return {
             "alert": self.name,
             "expr": self.text,

@@ -1,11 +1,11 @@
-"""The dashboards: what a person looks at first, and what at night.
+"""The dashboards of brokers.
 
-    overview        is everything well: messages in and out, who waits, disks, brokers that refuse
-    replication     who leads, who is in sync, how far behind, for how long a master may serve
+    overview        the whole cluster: messages in and out, waiting requests, disks, brokers that refuse
+    replication     masters, in-sync sets, lag, for how long a master may serve
     topics          topics and consumer groups: rates, lag, retries, dead letters, delays
-    transactions    open halves and their age, checks and their answers, what was given up
+    transactions    open halves and their age, checks and their answers, halves that were given up
 
-A metric stands here only if a broker exposes it (a test compares), and each panel says what to do about it.
+Only metrics that a broker exposes are used here (a test compares), and each panel says what to do about it.
 """
 
 from __future__ import annotations

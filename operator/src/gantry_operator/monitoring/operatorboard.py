@@ -1,7 +1,7 @@
-"""The dashboard and the alerts of the operator itself: does one of them work, does it see, is it behind.
+"""The dashboard and the alerts of the operator itself: whether one works, receives events, and is behind.
 
-An operator that stands still stops no message: brokers go on.  What stops is that somebody follows a master that dies,
-and that what people change is carried out; so nobody at work is worth waking somebody.
+Without a working operator brokers go on.  But no master that is lost is replaced, and no change of an object is
+applied; so a missing operator is worth a critical alert.
 """
 
 from __future__ import annotations

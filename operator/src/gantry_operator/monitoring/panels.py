@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """PromQL, and how its series are called ({{label}} is replaced)."""
+    """PromQL, and the legend of its series ({{label}} is replaced)."""
 
     text: str
     legend: str = "{{instance}}"
@@ -36,7 +36,7 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`help` says what to do about what one sees; `bad_from`: red from this value on."""
+    """One panel.  `help`: what its values mean and what to do; `bad_from`: red from this value on."""
 
     title: str
     help: str
@@ -66,7 +66,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class Dashboard:
-    """`uid` stays the same for ever: links point at it."""
+    """One dashboard.  `uid` must never change, because links contain it."""
 
     uid: str
     title: str
@@ -75,12 +75,12 @@ class Dashboard:
 
     @property
     def panels(self) -> Iterator[Panel]:
-        """All of them."""
+        """Yield the panels of all rows."""
         for row in self.rows:
             yield from row.panels
 
     def to_document(self) -> dict[str, object]:
-        """As Grafana imports it."""
+        """Return the dashboard as the JSON document that Grafana imports."""
         return {
             "uid": self.uid,
             "title": self.title,
