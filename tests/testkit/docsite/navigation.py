@@ -38,7 +38,7 @@ SECTIONS = (
     Section(
         "start",
         "Start",
-        "Run a cluster on your machine, send the first messages, and see what happens when a broker dies.",
+        "The shortest way is on the [home page](index.md). Here: a cluster on your machine, and coming from RocketMQ.",
         (
             Page("broker/docs/local.md", "A cluster on one machine"),
             Page("broker/docs/compatibility.md"),
