@@ -57,7 +57,7 @@ class Business:
                 play.store.tick(play.clock.now_ms())
                 self._step()
             if rng.random() < 0.3:
-                play.offsets.save_now()
+                play.offsets.file.save_now()
 
     def settle(self) -> None:
         """Let everything that is open be asked about until nothing is."""

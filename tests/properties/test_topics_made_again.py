@@ -61,7 +61,7 @@ class Life(PullPlay):
         self.topics.delete("T")
         self.store.delete_queues("T")
         self.offsets.begin_again("T", self.store.generations.of("T"), readers, 4)
-        self.offsets.save_if_changed()
+        self.offsets.file.save_if_changed()
         self.topics.put(TopicConfig("T", read_queues=4, write_queues=4))
         self.sent, self.read = [], []
 
@@ -89,7 +89,7 @@ def test_one_that_obeys_reads_all_of_the_new_topic_and_nothing_of_the_old(seed: 
                 life.make_again()
                 life.produce(rng.randint(0, 30))
             case "save":
-                life.offsets.save_if_changed()
+                life.offsets.file.save_if_changed()
             case "kill":
                 life._load()
     for _ in range(200):

@@ -35,7 +35,7 @@ def stored(play: TransactionPlay, key: str, bytes_of_properties: int = LONGEST, 
 def opened(**rules: int) -> TransactionPlay:
     play = TransactionPlay(rules=CheckPolicy(**rules), segment_bytes=8 << 20)
     play.topics.put(TopicConfig(TOPIC, 4, 4))
-    play.topics.save_now()
+    play.topics.file.save_now()
     return play
 
 

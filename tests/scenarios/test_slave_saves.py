@@ -37,7 +37,7 @@ def deliveries(parts: Parts) -> None:
 def decisions(parts: Parts) -> None:
     sink = {"home": "broker-a", "batch": 4, "parts": ["0-1"], "groups": ["broker-a"], "aborted": {}, "decidedMs": 1}
     parts.batches.decisions.follow("revenue", sink)
-    parts.batches.decisions.save_if_changed()
+    parts.batches.decisions.file.save_if_changed()
 
 
 @pytest.mark.parametrize(

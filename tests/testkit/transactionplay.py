@@ -193,8 +193,8 @@ class TransactionPlay:
             self.tick()
             self.store._flush.finish()
             self.flush()
-        self.topics.save_now()
-        self.offsets.save_now()
+        self.topics.file.save_now()
+        self.offsets.file.save_now()
 
     def flush(self) -> None:
         """What waits for the disk gets it."""

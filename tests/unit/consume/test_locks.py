@@ -102,10 +102,10 @@ def test_owners_outlive_the_broker_with_a_whole_lease() -> None:
     state = MemoryState()
     before = table(state)
     before.lock("g", "a", KEY, 0.0)
-    before.save_if_changed()
+    before.file.save_if_changed()
     saves = state.saves
     before.lock("g", "a", KEY, 50.0)
-    before.save_if_changed()
+    before.file.save_if_changed()
     assert state.saves == saves, "a renewal is not worth a write"
     after = table(state)
     assert len(after) == 1

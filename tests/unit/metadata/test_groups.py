@@ -69,8 +69,8 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
     state = MemoryState()
     groups = groups_of(state)
     groups.put(GroupConfig("orders", retry_times_max=3))
-    groups.save_if_changed()
-    groups.save_if_changed()
+    groups.file.save_if_changed()
+    groups.file.save_if_changed()
     assert state.saves == 1
     document = state.load()
     assert isinstance(document, dict)
@@ -88,7 +88,7 @@ def test_a_deleted_group_is_gone_after_a_restart_too() -> None:
     groups = groups_of(state)
     groups.ensure("orders")
     assert groups.delete("orders")
-    groups.save_if_changed()
+    groups.file.save_if_changed()
     assert groups_of(state).get("orders") is None
 
 

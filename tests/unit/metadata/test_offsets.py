@@ -46,7 +46,7 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
     offsets = offsets_of(state)
     offsets.commit("g", "T", 0, 10)
     offsets.commit("%RETRY%g", "%RETRY%g", 3, 7)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     document = state.load()
     assert isinstance(document, dict)
     assert document["offsetTable"] == {"T@g": {"0": 10}, "%RETRY%g@%RETRY%g": {"3": 7}}
@@ -60,12 +60,12 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
 def test_only_news_is_saved() -> None:
     state = MemoryState()
     offsets = offsets_of(state)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     assert state.saves == 0
     offsets.commit("g", "T", 0, 10)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     offsets.commit("g", "T", 0, 10)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     assert state.saves == 1
 
 
@@ -74,7 +74,7 @@ def test_the_tables_of_other_features_are_carried_along() -> None:
     state = MemoryState(carried)
     offsets = offsets_of(state)
     offsets.commit("g", "T", 0, 10)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     document = state.load()
     assert isinstance(document, dict)
     assert document["pullOffsetTable"] == {"T@g": {"0": 5}}
@@ -163,7 +163,7 @@ def test_what_was_removed_and_saved_between_two_slices_does_not_come_back() -> N
     saving = offsets.saving()
     next(saving)
     offsets.remove_group("g")
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     assert list(saving) != []
     assert Offsets(state, SimClock()).of("g", "T0") == {}
 
@@ -216,7 +216,7 @@ def test_marks_are_saved_and_go_with_their_topic_and_with_the_next_reset() -> No
     state = MemoryState()
     offsets = offsets_of(state)
     offsets.reset("g", "T", 0, 4, marks=True)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     again = offsets_of(state)
     assert again.is_reset("g", "T", 0)
     again.reset("g", "T", 0, 3, marks=False)
@@ -264,11 +264,11 @@ def test_a_start_drops_the_offsets_of_a_topic_whose_deletion_the_store_alone_rem
     offsets.begin_again("seen", 1)
     for topic in ("seen", "T", "plain"):
         offsets.commit("g", topic, 0, 7)
-    offsets.save_if_changed()
+    offsets.file.save_if_changed()
     again = offsets_of(state)
     assert again.catch_up({"seen": 1, "T": 2}, lambda _: True) == ["T"]
     assert [again.query("g", topic, 0) for topic in ("seen", "T", "plain")] == [7, 0, 7]
-    again.save_if_changed()
+    again.file.save_if_changed()
     assert offsets_of(state).catch_up({"seen": 1, "T": 2}, lambda _: True) == []
 
 
@@ -321,5 +321,5 @@ def test_a_save_that_is_always_overtaken_is_done_at_once() -> None:
         while True:
             mine.send(None)
             offsets.commit("g", "T1", 0, offsets.query("g", "T1", 0) + 1)
-            offsets.save_if_changed()
+            offsets.file.save_if_changed()
     assert Offsets(state, SimClock()).query("g", "T199", 0) == 199

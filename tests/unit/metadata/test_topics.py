@@ -77,7 +77,7 @@ def test_without_a_template_to_inherit_there_is_no_topic(template: str) -> None:
 
 def test_switched_off_nothing_is_made_after_tbw102_even_if_an_old_document_has_it() -> None:
     state = MemoryState()
-    topics_of(state).save_if_changed()
+    topics_of(state).file.save_if_changed()
     off = topics_of(state, TopicSettings("broker-a", "DefaultCluster", auto_create=False))
     assert isinstance(off.auto_create("orders", "TBW102", 4, unit_mode=False), Refusal)
     fresh = topics_of(settings=TopicSettings("broker-a", "DefaultCluster", auto_create=False))
@@ -148,7 +148,7 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
     state = MemoryState()
     topics = topics_of(state)
     topics.put(TopicConfig("orders", read_queues=2, attributes={"message.type": "FIFO"}))
-    topics.save_if_changed()
+    topics.file.save_if_changed()
     document = state.load()
     assert isinstance(document, dict)
     assert sorted(document) == ["dataVersion", "topicConfigTable"]
@@ -172,10 +172,10 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
 def test_nothing_is_saved_when_nothing_changed() -> None:
     state = MemoryState()
     topics = topics_of(state)
-    topics.save_if_changed()
-    topics.save_if_changed()
+    topics.file.save_if_changed()
+    topics.file.save_if_changed()
     assert state.saves == 1
-    topics_of(state).save_if_changed()
+    topics_of(state).file.save_if_changed()
     assert state.saves == 1
 
 

@@ -97,7 +97,7 @@ def test_what_only_this_process_knows_is_not_acted_upon() -> None:
     decisions = made(state)
     decisions.commit(batch(1), ["a"], 0)
     assert decisions.verdict(key(1, "a")) is TransactionState.OPEN and not decisions.is_confirmed
-    decisions.save_if_changed()
+    decisions.file.save_if_changed()
     again = made(state)
     assert again.verdict(key(1, "a")) is TransactionState.OPEN, "a start asks the copies as well"
     assert confirmed(again).verdict(key(1, "a")) is TransactionState.COMMITTED
@@ -159,8 +159,8 @@ def test_the_file_says_it_all_again_and_a_damaged_one_stops_the_start() -> None:
     decisions = made(state)
     decisions.abort(batch(2), ["x"], 3)
     decisions.commit(batch(1, "t"), ["a"], 4)
-    decisions.save_if_changed()
-    decisions.save_if_changed()
+    decisions.file.save_if_changed()
+    decisions.file.save_if_changed()
     assert state.saves == 1
     again = made(state)
     assert {name: again.value(name) for name in again.keys()} == {name: decisions.value(name) for name in again.keys()}  # noqa: SIM118

@@ -78,7 +78,7 @@ def test_a_copy_of_rocketmq_s_is_a_transaction_of_its_own_and_its_original_is_no
             }
         }
     )
-    play.topics.save_now()
+    play.topics.file.save_now()
     play.store.close()
     play.open()
     (open_one,) = play.book.open.values()

@@ -210,12 +210,12 @@ class Broker:
         passed(6)
         # 7. Metadata: what changed since the last save.
         with contextlib.suppress(StoreError):
-            parts.topics.save_if_changed()
-            parts.groups.save_if_changed()
-            parts.offsets.save_if_changed()
-            parts.locks.save_if_changed()
+            parts.topics.file.save_if_changed()
+            parts.groups.file.save_if_changed()
+            parts.offsets.file.save_if_changed()
+            parts.locks.file.save_if_changed()
             parts.filters.save_if_changed()
-            parts.batches.decisions.save_if_changed()
+            parts.batches.decisions.file.save_if_changed()
         passed(7)
 
     def _keep_delays(self, store: Store) -> None:

@@ -46,11 +46,11 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
     clock, config = parts.clock, parts.live.current
 
     def save() -> None:
-        parts.topics.save_if_changed()
-        parts.groups.save_if_changed()
-        parts.locks.save_if_changed()
+        parts.topics.file.save_if_changed()
+        parts.groups.file.save_if_changed()
+        parts.locks.file.save_if_changed()
         parts.filters.save_if_changed()
-        parts.batches.decisions.save_if_changed()
+        parts.batches.decisions.file.save_if_changed()
         parts.delays.retry()
 
     return [

@@ -122,7 +122,7 @@ class SinkHomes:
         refused = self._decisions.learn(Batch(sink, number, home), parts, self._clock.now_ms())
         if refused is not None:
             self._complaints.say(f"sink {sink}", f"what group {home} says of sink {sink} is refused: {refused.remark}")
-        self._decisions.save_if_changed()
+        self._decisions.file.save_if_changed()
 
     def abandoned(self) -> list[str]:
         """Sinks of which this home sees a batch through in the next round."""
@@ -158,7 +158,7 @@ class SinkHomes:
             has_ended = [await self._has_ended(group, batch, sink.parts, masters) for group in groups]
             if all(has_ended) and name not in self._book.parts.sinks():
                 self._decisions.done(batch)
-                self._decisions.save_if_changed()
+                self._decisions.file.save_if_changed()
 
     async def _has_ended(self, group: str, batch: Batch, parts: frozenset[str], masters: dict[str, str]) -> bool:
         """Have a group end what it has of a batch, some of it, and say whether nothing is left."""

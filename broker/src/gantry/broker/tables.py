@@ -79,9 +79,9 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
     beyond = role is not Role.SLAVE and _set_back(store, offsets, former)
     # Only now: whatever finds no room, all of it is right in memory.
     if adopted:
-        _save(store, topics.save_now)
+        _save(store, topics.file.save_now)
     if beyond or late:
-        _save(store, offsets.save_now)
+        _save(store, offsets.file.save_now)
 
 
 def bound(store: Store, offsets: Offsets) -> None:
@@ -90,7 +90,7 @@ def bound(store: Store, offsets: Offsets) -> None:
     Their groups would miss the next messages, which get those numbers.
     """
     if _set_back(store, offsets):
-        _save(store, offsets.save_now)
+        _save(store, offsets.file.save_now)
 
 
 def _set_back(store: Store, offsets: Offsets, former: Collection[str] = ()) -> bool:

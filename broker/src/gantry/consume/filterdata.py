@@ -23,9 +23,9 @@ from gantry.clock import Clock
 from gantry.consume import bloom
 from gantry.consume.filter import compiled, is_tag_filter
 from gantry.consume.sql92.program import Program
-from gantry.errors import StoreError
 from gantry.metadata.clients import ConsumerGroup
 from gantry.metadata.state import State
+from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.model.subscription import Subscription
 
@@ -63,15 +63,14 @@ class ConsumerFilters:
 
     def __init__(self, state: State, clock: Clock, complain: Callable[[str, str], None]) -> None:
         self.faults = 0  # expressions in heartbeats that did not compile
-        self._state = state
+        self.file = TableFile(state, "consumerFilter.json", self.to_document)
         self._clock = clock
         self._complain = complain
         self._table: dict[str, dict[str, FilterData]] = {}  # group -> topic
         self._count = self._chars = 0
         self._look_ms = 0  # when dead entries are removed next
-        self._is_changed = False
         self.touched: set[str] | None = None  # `topic@group` of changed filters, for replication; None without
-        self._load(state.load())
+        self.file.load(self._load)
 
     def __len__(self) -> int:
         return self._count
@@ -103,11 +102,7 @@ class ConsumerFilters:
             self._look_ms = now_ms + _LOOK_EVERY_MS
             for data in [data for data in self._all() if data.is_dead and now_ms - data.dead_ms > DEAD_MS_MAX]:
                 self._remove(data)
-        if self._is_changed:
-            self._is_changed = False
-            self._state.save(self.to_document())
-        else:
-            self._state.retry()
+        self.file.save_if_changed()
 
     def to_document(self) -> dict[str, object]:
         """Return the document in the form of RocketMQ's consumerFilter.json."""
@@ -142,7 +137,7 @@ class ConsumerFilters:
             self._add(data)
 
     def _touch(self, data: FilterData) -> None:
-        self._is_changed = True
+        self.file.is_changed = True
         if self.touched is not None:
             self.touched.add(f"{data.topic}@{data.group}")
 
@@ -206,21 +201,14 @@ class ConsumerFilters:
     def _all(self) -> list[FilterData]:
         return [data for topics in self._table.values() for data in topics.values()]
 
-    def _load(self, document: object | None) -> None:
-        if document is None:
-            return
-        try:
-            source = documents.document(document, "the document")
-            for topic, value in documents.mapping(source, "filterDataByTopic").items():
-                groups = documents.mapping(documents.document(value, f"topic {topic}"), "groupFilterData")
-                for group, found in groups.items():
-                    data = self._read(topic, group, documents.document(found, f"group {group}"))
-                    if data is not None:
-                        data.dead_ms = data.dead_ms or max(data.born_ms, self._clock.now_ms() - _DEAD_BEFORE_START_MS)
-                        self._add(data)
-        except ValueError as error:
-            raise StoreError(f"consumerFilter.json: {error}") from error
-        self._is_changed = False
+    def _load(self, source: documents.Document) -> None:
+        for topic, value in documents.mapping(source, "filterDataByTopic").items():
+            groups = documents.mapping(documents.document(value, f"topic {topic}"), "groupFilterData")
+            for group, found in groups.items():
+                data = self._read(topic, group, documents.document(found, f"group {group}"))
+                if data is not None:
+                    data.dead_ms = data.dead_ms or max(data.born_ms, self._clock.now_ms() - _DEAD_BEFORE_START_MS)
+                    self._add(data)
 
     def _read(self, topic: str, group: str, source: documents.Document) -> FilterData | None:
         expression_type = documents.text(source, "expressionType")

@@ -21,11 +21,11 @@ Every call gets the time, in seconds that never go back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from gantry.errors import StoreError
 from gantry.metadata.state import State
+from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 
 LEASE_S = 60.0  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
@@ -66,14 +66,13 @@ class QueueLocks:
     def __init__(self, state: State, now: float, lease_s: float = LEASE_S, locks_max: int = LOCKS_MAX) -> None:
         self.counts = LockCounts()
         self.lease_s = lease_s
-        self._state = state
+        self.file = TableFile(state, "queueLocks.json", self.to_document)
         self._locks_max = locks_max
         self._groups: dict[str, dict[Key, QueueOwner]] = {}
         self._count = 0
         self._listeners: list[Callable[[str], None]] = []
-        self._is_changed = False
         self.touched: set[str] | None = None  # groups whose owners changed, for replication; None without
-        self._load(state.load(), now)
+        self.file.load(lambda document: self._read(document, now))
 
     def __len__(self) -> int:
         return self._count
@@ -156,19 +155,6 @@ class QueueLocks:
             }
         }
 
-    def save_if_changed(self) -> None:
-        """Save the owners in the background when one changed since the last time, or that save failed."""
-        if self._is_changed:
-            self._is_changed = False
-            self._state.save(self.to_document())
-        else:
-            self._state.retry()
-
-    def save_now(self) -> None:
-        """Save the owners before returning; for shutdown."""
-        self._is_changed = False
-        self._state.save_now(self.to_document())
-
     def _remove(self, group: str, locks: dict[Key, QueueOwner], key: Key) -> None:
         del locks[key]
         self._count -= 1
@@ -212,7 +198,7 @@ class QueueLocks:
         self._touch(group)
 
     def _touch(self, group: str) -> None:
-        self._is_changed = True
+        self.file.is_changed = True
         if self.touched is not None:
             self.touched.add(group)
 
@@ -220,15 +206,10 @@ class QueueLocks:
         for listener in self._listeners:
             listener(group)
 
-    def _load(self, document: Mapping[str, object] | None, now: float) -> None:
-        if document is None:
-            return
-        try:
-            for group in documents.mapping(document, "lockTable"):
-                for item in documents.array(documents.mapping(document, "lockTable"), group):
-                    source = documents.document(item, f"a lock of {group}")
-                    key = (documents.text(source, "topic"), documents.integer(source, "queueId"))
-                    self._groups.setdefault(group, {})[key] = QueueOwner(documents.text(source, "clientId"), now)
-        except ValueError as error:
-            raise StoreError(f"queueLocks.json: {error}") from error
+    def _read(self, document: documents.Document, now: float) -> None:
+        for group in documents.mapping(document, "lockTable"):
+            for item in documents.array(documents.mapping(document, "lockTable"), group):
+                source = documents.document(item, f"a lock of {group}")
+                key = (documents.text(source, "topic"), documents.integer(source, "queueId"))
+                self._groups.setdefault(group, {})[key] = QueueOwner(documents.text(source, "clientId"), now)
         self._count = sum(map(len, self._groups.values()))

@@ -41,7 +41,7 @@ class GroupHandlers:
         except ValueError as error:
             raise bodies.MalformedBodyError(f"group configuration: {error}") from error
         why = _config_refusal(config) or self._groups.put(config)
-        self._groups.save_if_changed()
+        self._groups.file.save_if_changed()
         return reply(command) if why is None else refusal(command, why)
 
     async def all(self, connection: Connection, command: Command) -> Command:
@@ -65,7 +65,7 @@ class GroupHandlers:
         is_all = header.boolean("cleanOffset")
         if is_all:
             self._offsets.remove_group(header.text("groupName"))
-        self._groups.save_if_changed()
+        self._groups.file.save_if_changed()
         if is_all:
             await self._offsets.saved()
         return reply(command)

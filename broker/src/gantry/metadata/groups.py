@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gantry.clock import Clock
-from gantry.errors import Refusal, StoreError
+from gantry.errors import Refusal
 from gantry.metadata.state import State
+from gantry.metadata.tablefile import TableFile
 from gantry.model import documents, names
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ, DataVersion
@@ -35,16 +36,15 @@ class Groups:
 
     def __init__(self, state: State, clock: Clock, settings: GroupSettings) -> None:
         self.data_version = DataVersion()
-        self._state = state
+        self.file = TableFile(state, "subscriptionGroup.json", self._to_save)
         self._clock = clock
         self._settings = settings
         self._table: dict[str, GroupConfig] = {}
         # group -> topic -> forbidden permissions (RocketMQ: forbiddenTable).
         self._forbidden: dict[str, dict[str, int]] = {}
         self._lines: dict[str, str] = {}  # each entry as it is saved: encoding ten thousand takes 100 ms
-        self._is_changed = False
         self._change_listeners: list[Callable[[str], None]] = []
-        self._load(state.load())
+        self.file.load(self._read)
         for name in sorted(names.SYSTEM_GROUPS - self._table.keys()):
             self._change(GroupConfig(name))
 
@@ -123,19 +123,6 @@ class Groups:
             "subscriptionGroupTable": {name: config.to_json() for name, config in self._table.items()},
         }
 
-    def save_if_changed(self) -> None:
-        """Save the document in the background when something changed since the last time, or that save failed."""
-        if self._is_changed:
-            self._is_changed = False
-            self._state.save(self._to_save())
-        else:
-            self._state.retry()
-
-    def save_now(self) -> None:
-        """Save the document before returning; for shutdown."""
-        self._is_changed = False
-        self._state.save_now(self._to_save())
-
     def _to_save(self) -> dict[str, object]:
         lines = statefile.Lines([self._lines[name] for name in sorted(self._lines)])
         return self.head() | {"subscriptionGroupTable": lines}
@@ -151,22 +138,16 @@ class Groups:
 
     def _changed(self, name: str) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self._is_changed = True
+        self.file.is_changed = True
         for listener in self._change_listeners:
             listener(name)
 
-    def _load(self, document: object | None) -> None:
-        if document is None:
-            return
-        try:
-            source = documents.document(document, "the document")
-            self.data_version = DataVersion.from_json(source.get("dataVersion"))
-            for name, value in documents.mapping(source, "subscriptionGroupTable").items():
-                config = self._table[name] = replace(GroupConfig.from_json(value), name=name)
-                self._lines[name] = statefile.line(name, config.to_json())
-            self._forbidden = _forbidden_in(documents.mapping(source, "forbiddenTable"))
-        except ValueError as error:
-            raise StoreError(f"subscriptionGroup.json: {error}") from error
+    def _read(self, source: documents.Document) -> None:
+        self.data_version = DataVersion.from_json(source.get("dataVersion"))
+        for name, value in documents.mapping(source, "subscriptionGroupTable").items():
+            config = self._table[name] = replace(GroupConfig.from_json(value), name=name)
+            self._lines[name] = statefile.line(name, config.to_json())
+        self._forbidden = _forbidden_in(documents.mapping(source, "forbiddenTable"))
 
 
 def _forbidden_in(table: Mapping[str, object]) -> dict[str, dict[str, int]]:

@@ -26,10 +26,10 @@ import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 
 from gantry.clock import Clock
-from gantry.errors import StoreError
 from gantry.leaves import fields
 from gantry.metadata.marks import ResetMarks
 from gantry.metadata.state import State
+from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.model.topic import DataVersion
 from gantry.store.statefile import Lines, line
@@ -49,18 +49,16 @@ class Offsets:
     """The committed offsets of all groups.  Loop thread only."""
 
     def __init__(self, state: State, clock: Clock) -> None:
-        self._state = state
+        self.file = TableFile(state, "consumerOffset.json", self._to_save)
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
         self.marks = ResetMarks({})
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: not known
         self._version = DataVersion()
-        self._is_changed = False
         self.touched: set[str] | None = None  # `topic@group` of changed offsets, for replication; None without
-        self._saves = 0
         self.went_back = 0
-        self._load(state.load())
+        self.file.load(self._read)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store the next offset of the group in this queue."""
@@ -76,7 +74,7 @@ class Offsets:
         if offset < known:
             self.went_back += 1
         queues[queue_id] = offset
-        self._is_changed = True
+        self.file.is_changed = True
         if self.touched is not None:
             self.touched.add(key)
 
@@ -96,7 +94,7 @@ class Offsets:
         self.commit(group, topic, queue_id, offset)
         if marks:
             self.marks.put(key, queue_id, offset)
-            self._is_changed = True
+            self.file.is_changed = True
 
     def was_told(self, group: str, topic: str, queue_id: int) -> bool:
         """Record that the queue's member got the offset by a request: a pull at that offset then means it has moved.
@@ -126,7 +124,7 @@ class Offsets:
         return None
 
     def _unmark(self, key: str, queue_id: int) -> None:
-        self._is_changed |= self.marks.lift(key, queue_id)
+        self.file.is_changed |= self.marks.lift(key, queue_id)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, where the group has to go on if it is marked, or NOT_COMMITTED."""
@@ -191,7 +189,7 @@ class Offsets:
                     self._unmark(key, queue_id)
                 bounded.append(key)
                 self._touch(key)
-        self._is_changed = self._is_changed or bool(bounded)
+        self.file.is_changed = self.file.is_changed or bool(bounded)
         return bounded
 
     def begin_again(self, topic: str, generation: int, readers: Iterable[str] = (), queues: int = 0) -> None:
@@ -209,7 +207,7 @@ class Offsets:
     def live_on(self, topic: str, generation: int) -> None:
         """Set the topic's generation and keep its offsets."""
         self._generations = {**(self._generations or {}), topic: generation}
-        self._is_changed = True
+        self.file.is_changed = True
 
     def catch_up(self, generations: Mapping[str, int], exists: Callable[[str], bool]) -> list[str]:
         """At a start: begin topics again that the store has in a later generation; their names.
@@ -229,7 +227,7 @@ class Offsets:
             self.begin_again(topic, generations[topic])
         marked = self.marks.keys()
         gone = [key for key in marked if _topic(key) not in generations and not exists(_topic(key))]
-        self._is_changed |= self.marks.remove(gone) or self._generations != mine
+        self.file.is_changed |= self.marks.remove(gone) or self._generations != mine
         return late
 
     def remove_group(self, group: str) -> None:
@@ -240,7 +238,7 @@ class Offsets:
             self._table.pop(key, None)
             self._touch(key)
         self.marks.remove(keys)
-        self._is_changed |= bool(keys)
+        self.file.is_changed |= bool(keys)
 
     def _touch(self, key: str) -> None:
         if self.touched is not None:
@@ -258,17 +256,17 @@ class Offsets:
     def follow(self, key: str, value: object) -> None:
         """Take over the master's offsets of this `topic@group`; None deletes them.  ValueError: neither."""
         if value is None:
-            self._is_changed |= self._table.pop(key, None) is not None
+            self.file.is_changed |= self._table.pop(key, None) is not None
             return
         queues = _offsets_in(documents.document(value, f"offsets of {key}"))
         if self._table.get(key) != queues:
             self._table[key] = queues
-            self._is_changed = True
+            self.file.is_changed = True
 
     def follow_marks(self, key: str, value: object) -> None:
         """Take over the master's marks of this `topic@reader`; None deletes them.  ValueError: neither."""
         wanted = {} if value is None else _offsets_in(documents.document(value, f"marks of {key}"))
-        self._is_changed |= self.marks.follow(key, wanted)
+        self.file.is_changed |= self.marks.follow(key, wanted)
 
     def merge(self, key: str, value: object) -> None:
         """Take over commits that a slave received while consumers could not reach the master.  The larger offset
@@ -292,19 +290,11 @@ class Offsets:
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
 
-    def save_if_changed(self) -> None:
-        """Save the document in the background when a commit came since the last time, or that save failed."""
-        if not self._is_changed:
-            self._state.retry()
-            return
-        self._close_version()
-        self._save(self.to_body())
-
     async def saved(self) -> None:
         """Encode the document in slices and save it in the background, with all changes before the call."""
         for _ in range(_PASSES_MAX):
             # Also when nothing changed: a pass that is under way may have what this call is about, and not have ended.
-            self._is_changed = True
+            self.file.is_changed = True
             steps = self.saving()
             while True:
                 try:
@@ -314,19 +304,20 @@ class Offsets:
                         return
                     break
                 await asyncio.sleep(0)
-        self._is_changed = True
-        self.save_if_changed()
+        self.file.is_changed = True
+        self.file.save_if_changed()
 
     def saving(self) -> Generator[None, None, bool]:
         """Make one attempt at `saved`, in slices: 13 ms in all for 24 000 entries.  Later changes may wait for the next
         save.  Return whether the document was handed to the disk.
         """
-        if not self._is_changed:
-            self._state.retry()
+        if not self.file.is_changed:
+            self.file.save_if_changed()  # what could not be saved
             return False
         self._close_version()
+        self.file.is_changed = False
         # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
-        saves, head = self._saves, self.head()
+        saves, head = self.file.saves, self.head()
         entries = Lines()
         for number, key in enumerate(sorted(self._table), 1):
             queues = self._table.get(key)
@@ -334,43 +325,30 @@ class Offsets:
                 entries.append(line(key, queues))
             if number % _SLICE_KEYS == 0:
                 yield
-        if self._saves == saves:
-            self._save({"offsetTable": entries, **head})
+        if self.file.saves == saves:
+            self.file.save({"offsetTable": entries, **head})
             return True
         # The table was saved meanwhile because offsets were removed: these entries are older.
-        self._is_changed = True
+        self.file.is_changed = True
         return False
 
-    def save_now(self) -> None:
-        """Save the document before returning; for shutdown."""
+    def _to_save(self) -> dict[str, object]:
         self._close_version()
-        self._saves += 1
-        self._state.save_now(self.to_body())
-
-    def _save(self, document: dict[str, object]) -> None:
-        self._saves += 1
-        self._state.save(document)
+        return self.to_body()
 
     def _close_version(self) -> None:
         """Begin a new data version when something changed: one version per save, not per commit."""
-        if self._is_changed:
+        if self.file.is_changed:
             self._version = self._version.next(self._clock.now_ms())
-            self._is_changed = False
 
-    def _load(self, document: object | None) -> None:
-        if document is None:
-            return
-        try:
-            source = documents.document(document, "the document")
-            self._version = DataVersion.from_json(source.get("dataVersion"))
-            self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
-            self._table = _by_queue(source, "offsetTable")
-            self.marks = ResetMarks(_by_queue(source, "resetOffsetTable"))
-            if _GENERATIONS in source:
-                table = documents.mapping(source, _GENERATIONS)
-                self._generations = {topic: documents.integer(table, topic) for topic in table}
-        except ValueError as error:
-            raise StoreError(f"consumerOffset.json: {error}") from error
+    def _read(self, source: documents.Document) -> None:
+        self._version = DataVersion.from_json(source.get("dataVersion"))
+        self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
+        self._table = _by_queue(source, "offsetTable")
+        self.marks = ResetMarks(_by_queue(source, "resetOffsetTable"))
+        if _GENERATIONS in source:
+            table = documents.mapping(source, _GENERATIONS)
+            self._generations = {topic: documents.integer(table, topic) for topic in table}
 
 
 def _topic(key: str) -> str:

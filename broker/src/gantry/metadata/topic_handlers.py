@@ -58,7 +58,7 @@ class TopicHandlers:
                 attributes=attributes,
             )
         )
-        self._topics.save_if_changed()
+        self._topics.file.save_if_changed()
         return reply(command) if why is None else refusal(command, why)
 
     async def all(self, connection: Connection, command: Command) -> Command:
@@ -84,7 +84,7 @@ class TopicHandlers:
         if why is not None:
             return refusal(command, why)
         self._topics.delete(name)
-        self._topics.save_if_changed()
+        self._topics.file.save_if_changed()
         await self._offsets.saved()
         return reply(command)
 

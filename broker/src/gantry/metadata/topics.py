@@ -18,8 +18,9 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gantry.clock import Clock
-from gantry.errors import Refusal, StoreError
+from gantry.errors import Refusal
 from gantry.metadata.state import State
+from gantry.metadata.tablefile import TableFile
 from gantry.model import documents, names
 from gantry.model.topic import (
     PERM_INHERIT,
@@ -58,15 +59,14 @@ class Topics:
 
     def __init__(self, state: State, clock: Clock, settings: TopicSettings) -> None:
         self.data_version = DataVersion()
-        self._state = state
+        self.file = TableFile(state, "topics.json", self._to_save)
         self._clock = clock
         self._settings = settings
         self._table: dict[str, TopicConfig] = {}
         self._lines: dict[str, str] = {}  # each entry as it is saved: encoding ten thousand takes 100 ms
-        self._is_changed = False
         self._change_listeners: list[Callable[[str], None]] = []
         self._delete_listeners: list[Callable[[TopicConfig], None]] = []
-        self._load(state.load())
+        self.file.load(self._read)
         self._system = {config.name: config for config in _boot_topics(settings)}
         for config in self._system.values():
             # The document counts: an administrator may have edited it while the broker was stopped.
@@ -195,19 +195,6 @@ class Topics:
             "topicQueueMappingInfoMap": {},
         }
 
-    def save_if_changed(self) -> None:
-        """Save the document in the background when something changed since the last time, or that save failed."""
-        if self._is_changed:
-            self._is_changed = False
-            self._state.save(self._to_save())
-        else:
-            self._state.retry()
-
-    def save_now(self) -> None:
-        """Save the document before returning; for shutdown."""
-        self._is_changed = False
-        self._state.save_now(self._to_save())
-
     def _to_save(self) -> dict[str, object]:
         lines = statefile.Lines([self._lines[name] for name in sorted(self._lines)])
         return {"dataVersion": self.data_version.to_json(), "topicConfigTable": lines}
@@ -227,21 +214,15 @@ class Topics:
 
     def _changed(self, name: str) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
-        self._is_changed = True
+        self.file.is_changed = True
         for listener in self._change_listeners:
             listener(name)
 
-    def _load(self, document: object | None) -> None:
-        if document is None:
-            return
-        try:
-            source = documents.document(document, "the document")
-            self.data_version = DataVersion.from_json(source.get("dataVersion"))
-            for name, value in documents.mapping(source, "topicConfigTable").items():
-                config = self._table[name] = replace(TopicConfig.from_json(value), name=name)
-                self._lines[name] = statefile.line(name, config.to_json())
-        except ValueError as error:
-            raise StoreError(f"topics.json: {error}") from error
+    def _read(self, source: documents.Document) -> None:
+        self.data_version = DataVersion.from_json(source.get("dataVersion"))
+        for name, value in documents.mapping(source, "topicConfigTable").items():
+            config = self._table[name] = replace(TopicConfig.from_json(value), name=name)
+            self._lines[name] = statefile.line(name, config.to_json())
 
 
 def _queues_of(name: str) -> int:

@@ -90,7 +90,7 @@ class BatchHandlers:
         refused = self._gate.refusal or self._act(batch, action, *named, is_by_hand)
         if refused is not None and refused.code != ResponseCode.TRANSACTION_SHOULD_COMMIT:
             return refusal(command, refused)
-        self.decisions.save_if_changed()
+        self.decisions.file.save_if_changed()
         return self._when_kept(command, sink, refused)
 
     async def end(self, connection: Connection, command: Command) -> Command:
@@ -134,7 +134,7 @@ class BatchHandlers:
     def tick(self) -> None:
         """Once a second: forget expired sinks, and check whether every copy has the decisions found at the start."""
         self.decisions.expire(self._clock.now_ms())
-        self.decisions.save_if_changed()
+        self.decisions.file.save_if_changed()
         if self._awaited is None and not self.decisions.is_confirmed:
             self._awaited = self.decisions.number, self._copies.noted()
         if self._awaited is not None and self._awaited[1]():
@@ -212,7 +212,7 @@ class BatchHandlers:
             refused = self.decisions.learn(batch, None if is_done else parts, now_ms)
         elif aborted is not None:
             refused = self.decisions.abort(batch, aborted, now_ms, is_learned=True)
-        self.decisions.save_if_changed()
+        self.decisions.file.save_if_changed()
         return refused
 
     def _shown(self, name: str) -> bytes:

@@ -37,10 +37,11 @@ has could be replaced by another one after a failover, when a part of its messag
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from gantry.errors import Refusal, StoreError
+from gantry.errors import Refusal
 from gantry.metadata.state import State
+from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.transaction.batches import BatchKey
 from gantry.transaction.oplog import TransactionState
@@ -86,11 +87,10 @@ class Decisions:
         self.touched: set[str] | None = None  # names of changed sinks, for replication; None without
         self.number = 0
         self._confirmed = 0
-        self._state = state
+        self.file = TableFile(state, "sinkDecisions.json", self._to_document)
         self._group = group
         self._sinks: dict[str, Sink] = {}
-        self._is_changed = False
-        self._load(state.load())
+        self.file.load(self._read)
 
     def __len__(self) -> int:
         return len(self._sinks)
@@ -317,32 +317,22 @@ class Decisions:
             self._sinks[key] = sink_of(value, key)
         self._touch(key)
 
-    def save_if_changed(self) -> None:
-        """Save the table in the background when something changed since the last time, or that save failed."""
-        if not self._is_changed:
-            self._state.retry()
-            return
-        self._is_changed = False
-        self._state.save({"sinks": {name: self.value(name) for name in self._sinks}})
+    def _to_document(self) -> dict[str, object]:
+        return {"sinks": {name: self.value(name) for name in self._sinks}}
 
     def _touch(self, name: str) -> None:
         self.number += 1
-        self._is_changed = True
+        self.file.is_changed = True
         sink = self._sinks.get(name)
         if sink is not None:
             sink.number = self.number
         if self.touched is not None:
             self.touched.add(name)
 
-    def _load(self, document: Mapping[str, object] | None) -> None:
-        if document is None:
-            return
-        try:
-            sinks = documents.mapping(document, "sinks")
-            for name in sinks:
-                self._sinks[name] = sink_of(sinks[name], name)
-        except ValueError as error:
-            raise StoreError(f"sinkDecisions.json: {error}") from error
+    def _read(self, document: documents.Document) -> None:
+        sinks = documents.mapping(document, "sinks")
+        for name in sinks:
+            self._sinks[name] = sink_of(sinks[name], name)
         # Decisions of an earlier process take effect when every copy is known to have them.
         self.number = 1
         for sink in self._sinks.values():

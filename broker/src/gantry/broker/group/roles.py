@@ -203,7 +203,13 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         SINK: (decisions.keys, decisions.follow),
     }
     tables = Tables(
-        shared.topics, shared.groups, offsets, shared.delays.follow, shared.durably, followed, decisions.save_if_changed
+        shared.topics,
+        shared.groups,
+        offsets,
+        shared.delays.follow,
+        shared.durably,
+        followed,
+        decisions.file.save_if_changed,
     )
     outside = slave_role.Outside(
         (lambda: news.master) if has_register else lambda: replication.master or registration.master_ha,

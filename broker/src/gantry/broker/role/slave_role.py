@@ -307,8 +307,8 @@ class SlaveRole:
         self._commits.gather()  # else what was told here a moment ago would give way to what the master knew before
         revivals, unknown = take_over(changes, self._store, tables, self._commits.away)
         self._name_skipped(unknown)
-        tables.topics.save_if_changed()
-        tables.groups.save_if_changed()
+        tables.topics.file.save_if_changed()
+        tables.groups.file.save_if_changed()
         tables.save_decisions()
         if revivals:
             self._revive(revivals)
