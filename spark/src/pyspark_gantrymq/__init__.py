@@ -14,7 +14,7 @@ __all__ = ["DefaultSource", "GantryMQOffsetListener"]
 
 
 def __getattr__(name: str) -> object:
-    """One of the two, imported when somebody wants it."""
+    """Import DefaultSource or GantryMQOffsetListener at its first use; AttributeError for any other name."""
     if name == "DefaultSource":
         from pyspark_gantrymq.source import DefaultSource
 

@@ -1,12 +1,12 @@
 """Reading ahead: several pieces of a task at a time, handed over in their order.
 
 Brokers answer a pull with so many messages at most, Apache's with 32; a task that asks for one answer after the other
-waits more than it works.  So each lane is a thread with connections of its own; lane n reads pieces n, n + lanes, and
-so on, and anyone who wants the results takes them piece by piece, as if there were one lane: a repeated task has the
-same rows in the same order.
+waits more than it works.  So each lane is a thread with its own connections; lane n reads pieces n, n + lanes, and
+so on.  The caller gets the results piece by piece, as from a single lane: a repeated task has the same rows in the
+same order.
 
-What waits is bounded: a lane that is WAITING_MAX results ahead stands still.  An error comes out where its piece would;
-then, or when nobody wants more, all lanes end, at the latest with the answer that they wait for.
+What waits is bounded: a lane that is WAITING_MAX results ahead pauses.  An error is raised where its piece would come;
+then, or when the caller stops, all lanes end, at the latest with the answer that they wait for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Read = Callable[[P], Iterator[R]]
 
 
 def in_order(pieces: Sequence[P], lanes: int, opened: Callable[[], AbstractContextManager[Read[P, R]]]) -> Iterator[R]:
-    """The results of all pieces; `opened` gives each lane what reads a piece."""
+    """Yield the results of all pieces; `opened` returns the function with which a lane reads a piece."""
     count = min(lanes, len(pieces))
     if count <= 1:
         with opened() as read:
@@ -51,7 +51,7 @@ class _End(Enum):
 
 
 class _Lane(Generic[P, R]):
-    """One thread's."""
+    """One thread that reads its pieces, and the queue of its results."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class _Lane(Generic[P, R]):
         self._run_of = pool.submit(self._run)
 
     def piece(self) -> Iterator[R]:
-        """The results of its next piece."""
+        """Yield the results of the lane's next piece; raise the lane's exception if it failed."""
         while True:
             found = self._waiting.get()
             if found is _End.LANE:
@@ -89,7 +89,7 @@ class _Lane(Generic[P, R]):
             self._put(_End.LANE)
 
     def _put(self, what: R | _End) -> bool:
-        """False when nobody wants it any more."""
+        """Queue a result; return False when the caller wants no more."""
         while not self._done.is_set():
             try:
                 self._waiting.put(what, timeout=_LOOK_S)

@@ -14,14 +14,14 @@ from pyspark_gantrymq.pulls import Task, read
 
 
 class BatchReader(DataSourceReader):
-    """One plan's; `read` runs in executors, on a copy."""
+    """The reader of one plan; `read` runs in executors, on a copy."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options
         self._names = tuple(names)
 
     def partitions(self) -> list[InputPartition]:
-        """A task for as many queues as fit."""
+        """Return the tasks: each reads as many queues as fit."""
         seen = survey.whole(self._options)
         start = survey.bound(self._options, self._options.start, seen.ends)
         end = survey.bound(self._options, self._options.end, seen.ends)
@@ -29,5 +29,5 @@ class BatchReader(DataSourceReader):
         return [Task(one, seen.whose) for one in planning.bins(stretches, self._options.plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task."""
+        """Yield the messages of one task."""
         return read(self._options, self._names, partition)

@@ -1,7 +1,7 @@
 """The columns of a message, and how a user's choice of them is checked.
 
 Without `.schema(...)` a query gets all of them in this order; with it, any of them in any order.  Spark does not tell a
-Python data source which columns a query uses, so who leaves out `body` and `properties` by hand saves their cost.
+Python data source which columns a query uses, so leaving out `body` and `properties` by hand saves their cost.
 
     queueOffset       the message's place in its queue; dense, so count(*) and max - min + 1 agree
     msgId             the id that its producer gave it, the same for every copy; else the broker's own
@@ -39,11 +39,11 @@ COLUMNS: dict[str, str] = {
 
 MAP, RAW, NONE = "map", "raw", "none"
 FORMATS = (MAP, RAW, NONE)
-RAW_PROPERTIES = "properties (raw)"  # the column `properties` in that format, among ourselves
+RAW_PROPERTIES = "properties (raw)"  # our internal name of the column `properties` in that format
 
 
 def of(properties: str) -> dict[str, str]:
-    """All columns, given the format of properties."""
+    """Return all columns with their types, given the format of properties."""
     if properties == NONE:
         return {name: kind for name, kind in COLUMNS.items() if name != "properties"}
     return COLUMNS if properties == MAP else {**COLUMNS, "properties": "string"}

@@ -1,4 +1,4 @@
-"""What an answer to a pull says is missing: counted message by message, and never what was only filtered.
+"""Lost messages, found from answers to pulls: each is counted, and filtered messages are not.
 
 Queue offsets are dense, so without a filter whatever lies between two messages of an answer, or before its first one,
 is lost.  An answer without messages tells it in three ways:
@@ -10,7 +10,7 @@ is lost.  An answer without messages tells it in three ways:
     a damaged queue     it goes on further ahead, and has looked at nothing (RocketMQ: OFFSET_FOUND_NULL);
                         RocketMQ's broker passes over the rest of that queue's file
 
-Who says so may be a slave that lacks what its master has; so `pulls` asks the master before it believes it.
+The answer may come from a slave that lacks what its master has; so `pulls` asks the master before it counts a loss.
 
 Pure: no Spark, no broker, no clock.
 """
@@ -26,7 +26,7 @@ from pyspark_gantrymq.offsets import Stretch
 
 
 class Judged(NamedTuple):
-    """What is lost of what was asked for, stretch by stretch, and where to go on: the same offset, to ask again."""
+    """The lost messages, as stretches, and the offset to go on at; the same offset means to ask again."""
 
     lost: list[Stretch]
     to: int

@@ -1,9 +1,8 @@
-"""What a consumer group is told about a stream's progress: for tools that watch lag, and `startingOffsets=group`.
+"""Committing a stream's progress for a consumer group: for tools that watch lag, and `startingOffsets=group`.
 
-Spark's checkpoint is the truth, so a group that somebody has set further ahead is left there, unless it is forced to
-where the query is.
+Spark's checkpoint counts, not these offsets.  So a group that was set further ahead is left there, unless `is_forced`.
 
-Each queue is told for itself: a topic that was deleted stays in checkpoints, and must not hold up the others.
+Each queue is committed by itself: a deleted topic stays in checkpoints, and must not delay the others.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ log = logging.getLogger(__name__)
 
 
 def tell(nameserver: str, group: str, positions: Mapping[Queue, int], is_forced: bool = False) -> dict[Queue, int]:
-    """Commit these offsets for a group, where it is not there yet; those of which it now knows.
+    """Commit these offsets for a group, where they are ahead of its own; return those that are committed now.
 
-    What went wrong is a line in the log.  A group of brokers that does not answer for one queue is not asked for its
-    others: each would cost the time of a connection that nobody takes.
+    Errors are only logged.  A broker group that does not answer for one queue is not asked for its others: each would
+    wait for a connection in vain.
     """
     told: dict[Queue, int] = {}
     errors: dict[Queue, GantryError] = {}
@@ -55,7 +54,7 @@ def _tell(puller: BlockingPuller, name: Queue, at: int, is_forced: bool) -> None
 
 
 def _is_routed(puller: BlockingPuller, name: Queue) -> bool:
-    """Whether these brokers still have the topic: else nobody was asked who could be silent."""
+    """Return whether these brokers still have the topic; if not, no broker was asked that might not answer."""
     try:
         return name.broker in {one.broker_name for one in puller.queues(name.topic)}
     except GantryError:

@@ -1,4 +1,4 @@
-"""How much of what waits goes into the next batch: in proportion to what each queue has, and something of each.
+"""How many messages of each queue go into the next batch: in proportion to its backlog, at least one.
 
 Pure: no Spark, no broker, no clock.
 """
@@ -11,7 +11,7 @@ from pyspark_gantrymq.offsets import Queue
 
 
 def by_rows(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
-    """How many of at most `rows_max` messages each queue gives: in proportion to its backlog, at least one each."""
+    """Return how many of at most `rows_max` messages each queue gives: in proportion, at least one each."""
     total = sum(backlog.values())
     if total <= rows_max:
         return dict(backlog)
@@ -19,7 +19,7 @@ def by_rows(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
 
 
 def by_bytes(shares: Mapping[Queue, int], sizes: Mapping[Queue, int], bytes_max: int) -> dict[Queue, int]:
-    """The shares cut down to about `bytes_max` bytes, at least one message each; `sizes` are bytes of one message."""
+    """Reduce the shares to about `bytes_max` bytes, at least one message each; `sizes`: bytes of one message."""
     total = sum([share * sizes.get(queue, 0) for queue, share in shares.items()])
     if total <= bytes_max:
         return dict(shares)

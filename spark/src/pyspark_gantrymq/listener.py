@@ -1,14 +1,14 @@
-"""Tells a consumer group how far a query is, batch by batch, the last one included.
+"""Commits a query's progress for a consumer group, batch by batch, the last one included.
 
     spark.streams.addListener(GantryMQOffsetListener("127.0.0.1:9876", "billing", query="orders"))
 
-A source hears that a batch is finished when the next one is planned: never for the last batch of `availableNow` or of a
-query that was stopped.  Spark's own news of a finished batch comes for each, after it is committed to the checkpoint;
-so the group may be behind the checkpoint, and never ahead of it.  News comes in order, from a thread of the driver.
+A source is told that a batch is finished when the next one is planned: never for the last batch of `availableNow` or of
+a stopped query.  A listener is called after every batch, when it is committed to the checkpoint.  So the group may be
+behind the checkpoint, but is never ahead of it.  Calls come in order, from a thread of the driver.
 
-A group that somebody has set further ahead is left there; with `force=True` it is set back to where the query is.
+A group that was set further ahead is left there; with `force=True` it is set back to where the query is.
 
-A broker that does not answer costs a line in the log, and the next batch tells its queues again.
+A broker that does not answer is logged, and the next batch commits its queues again.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class GantryMQOffsetListener(StreamingQueryListener):
-    """For the query of this name; without one for every query of the session that reads from GantryMQ."""
+    """Listens to the query of this name; without one to every query of the session that reads from GantryMQ."""
 
     def __init__(self, nameserver: str, group: str, query: str = "", force: bool = False) -> None:
         check_group(group)
@@ -35,13 +35,13 @@ class GantryMQOffsetListener(StreamingQueryListener):
         self._group = group
         self._query = query
         self._is_forced = force
-        self._told: dict[str, dict[Queue, int]] = {}  # by query, while it lives
+        self._told: dict[str, dict[Queue, int]] = {}  # by query, while it runs
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
-        """Nothing is finished yet."""
+        """Do nothing: no batch is finished yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
-        """A batch is finished, or nothing was there to be done."""
+        """Commit the offsets of a finished batch."""
         progress = event.progress
         if self._query and progress.name != self._query:
             return
@@ -51,7 +51,7 @@ class GantryMQOffsetListener(StreamingQueryListener):
         self._tell(str(progress.runId), reached)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
-        """Its last batch was told before."""
+        """Forget the query; its last batch was committed before."""
         self._told.pop(str(event.runId), None)
 
     def _tell(self, run: str, reached: dict[Queue, int]) -> None:
@@ -62,7 +62,7 @@ class GantryMQOffsetListener(StreamingQueryListener):
 
 
 def positions(text: str | None) -> dict[Queue, int]:
-    """Where the end of a batch stands, as Spark's progress has it; empty for another source's, and for none."""
+    """Read the end offset of a batch from Spark's progress; empty for another source, and without one."""
     try:
         found = json.loads(text or "")
     except ValueError:

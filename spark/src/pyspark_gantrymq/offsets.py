@@ -1,4 +1,4 @@
-"""Where a stream stands, as its checkpoint keeps it: version 1 of a contract with every later release.
+"""Offsets of a stream in its checkpoint: version 1 of a format that every later release has to read.
 
     start  {"init":{"mode":"earliest"},"v":1}
     end    {"cluster":{"broker-a":"6f1d..."},"from":{"orders":{"broker-a":{"0":0}}},
@@ -6,16 +6,16 @@
 
 A position is the next offset to read, so an end is exclusive.  `from` says where a queue begins that the start offset
 does not know: all of them in the first batch, queues that appear later in theirs.  The first start is a sentinel that
-means the same whenever it is asked for, and the first end is what resolves it: a batch 0 that is killed is repeated
-from what was logged, and not from what the broker says by then.  Keys are broker names, which survive a failover; none
-is dropped but those of a topic's former life.
+never changes, and the first end resolves it: a batch 0 that is killed is repeated from what was logged, not from the
+broker's later answer.  Keys are broker names, which stay the same after a failover; only keys of a topic's former
+generation are dropped.
 
-`cluster` and `topics` say whose offsets these are: the cluster that each broker group is of, and which life of its name
-the topic is in there.  Brokers of RocketMQ say neither, and checkpoints of the first releases know neither: what is
-unknown is not compared.  A queue of a topic that was made again begins again, so its `from` wins over its old position.
+`cluster` and `topics` say whose offsets these are: the cluster of each broker group, and the topic's generation there.
+Brokers of RocketMQ return neither, and checkpoints of the first releases have neither: what is unknown is not compared.
+A queue of a topic that was made again begins again, so its `from` overrides its old position.
 
-Spark compares offsets as strings, so equal offsets have to be equal texts: keys are sorted, and who has read nothing
-gives back the start that it was given.
+Spark compares offsets as strings, so equal offsets have to be equal texts: keys are sorted, and a batch without
+messages returns its start offset unchanged.
 
 Pure: no Spark, no broker, no clock.
 """
@@ -37,7 +37,7 @@ class Queue(NamedTuple):
     number: int
 
     def __str__(self) -> str:
-        """For messages to people."""
+        """Return TOPIC/BROKER/NUMBER, for error texts and logs."""
         return f"{self.topic}/{self.broker}/{self.number}"
 
 
@@ -57,13 +57,13 @@ class Place(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Whose offsets these are, as far as anybody said."""
+    """Clusters and generations to which offsets belong, as far as known."""
 
     clusters: Mapping[str, str] = {}  # by broker name
     lives: Mapping[Place, int] = {}
 
     def at(self, place: Place) -> Identity:
-        """What of it concerns one place."""
+        """Return the part about one place."""
         clusters = {name: uid for name, uid in self.clusters.items() if name == place.broker}
         return Identity(clusters, {place: self.lives[place]} if place in self.lives else {})
 
@@ -77,29 +77,29 @@ def sentinel(mode: str) -> Offset:
 
 
 def is_sentinel(offset: Offset) -> bool:
-    """Whether nothing was resolved yet."""
+    """Return whether the offset is the sentinel of a stream that has not begun."""
     return "init" in checked(offset)
 
 
 def checked(offset: Offset) -> Offset:
-    """The offset, or ValueError when a newer release has written it."""
+    """Return the offset; ValueError when a newer release has written it."""
     if offset.get("v") != VERSION:
         raise ValueError(f"the checkpoint has offsets of version {offset.get('v')}, this release reads {VERSION}")
     return offset
 
 
 def positions(offset: Offset) -> dict[Queue, int]:
-    """Where each queue stands; a sentinel knows none."""
+    """Return the position of each queue; none for a sentinel."""
     return flat(checked(offset).get("q", {}))
 
 
 def begun(offset: Offset) -> dict[Queue, int]:
-    """Where those queues begin that the start offset of the batch does not know."""
+    """Return where queues begin that the start offset of the batch does not have."""
     return flat(offset.get("from", {}))
 
 
 def identity(offset: Offset) -> Identity:
-    """Whose offsets these are."""
+    """Return the clusters and generations that an offset names."""
     lives = {Place(topic, broker): at for topic, of in offset.get("topics", {}).items() for broker, at in of.items()}
     return Identity(dict(offset.get("cluster", {})), lives)
 
@@ -107,7 +107,7 @@ def identity(offset: Offset) -> Identity:
 def end(
     known: Mapping[Queue, int], new: Mapping[Queue, int], reached: Mapping[Queue, int], whose: Identity = NOBODY
 ) -> Offset:
-    """The end of a batch: `known` before it, `new` with their beginnings, and how far each one is `reached`."""
+    """Make the end of a batch from the `known` queues, the `new` ones with their beginnings, and what is `reached`."""
     found: Offset = {"q": _nested({**known, **new, **reached}), "v": VERSION}
     if new:
         found["from"] = _nested(new)
@@ -119,14 +119,14 @@ def end(
 
 
 def stretches(start: Offset, end: Offset) -> list[Stretch]:
-    """What lies between, queue by queue, without the empty ones."""
+    """Return the messages between two offsets, queue by queue, without empty stretches."""
     at = {**positions(start), **begun(end)}
     found = [Stretch(queue, at[queue], to) for queue, to in sorted(positions(end).items())]
     return [one for one in found if one.start < one.end]
 
 
 def flat(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[Queue, int]:
-    """Topic, broker and queue as one key."""
+    """Return nested numbers with topic, broker and queue as one key."""
     return {
         Queue(topic, broker, int(number)): at
         for topic, brokers in nested.items()

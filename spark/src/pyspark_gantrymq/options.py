@@ -1,4 +1,4 @@
-"""What a query may ask for, checked before it starts: a misspelt option is an error, never ignored.
+"""The options of a query, checked before it starts: a misspelt option is an error, never ignored.
 
     gantrymq.namesrv                     host:port;host:port
     subscribe | subscribePattern | assign  topics, comma separated; a regular expression over their names (%DLQ%.* too);
@@ -11,7 +11,8 @@
     startingOffsetsByTimestampStrategy   where no message is so late: latest, or error
     endingOffsets, endingTimestamp, endingOffsetsByTimestamp   the same for the end of a batch: latest, or JSON
     groupId                              what `group` begins at; a stream tells it how far it is
-    commitOffsets                        whether it does: true, false, or force: also backwards
+    commitOffsets                        whether a stream commits its progress for groupId: true, false, or force: also
+                                         backwards
     failOnDataLoss                       true: messages that are gone fail the query; false: the log counts them
     tags | sqlFilter                     only messages with such tags, or properties: the broker looks
     maxOffsetsPerTrigger                 messages of a stream's batch, at most; minOffsetsPerTrigger: no batch of fewer,
@@ -73,27 +74,27 @@ _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
 class Bound(NamedTuple):
-    """Where reading begins or ends; the first that is set counts."""
+    """Where reading begins or ends; the first field that is set counts."""
 
     at_ms: int | None = None
     each_ms: Mapping[Queue, int] | None = None
     is_match_needed: bool = False  # a time after the last message is an error
-    is_committed: bool = False  # where the group is
+    is_committed: bool = False  # the group's committed offset
     exact: Mapping[Queue, int] | None = None
     otherwise: int = EARLIEST
 
 
 class Commits(enum.Enum):
-    """What a stream tells its group."""
+    """Whether a stream commits its progress for its group."""
 
-    TRUE = "true"  # how far it is, never backwards
+    TRUE = "true"  # never backwards
     FALSE = "false"  # nothing
-    FORCE = "force"  # how far it is
+    FORCE = "force"  # also backwards
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """One query's."""
+    """The checked options of one query."""
 
     nameserver: str
     topics: tuple[str, ...]
@@ -122,13 +123,13 @@ class Options:
 
     @property
     def is_filtered(self) -> bool:
-        """Whether fewer messages may come than offsets are passed."""
+        """Return whether a filter is set, so that fewer messages may come than there are offsets."""
         return bool(self.sql) or self.tags not in ("", "*")
 
 
 def check(given: Mapping[str, str]) -> str:
-    """The format of properties, once nothing is wrong that is wrong for every reader: for the moment in which nobody
-    knows yet whether that is a batch or a stream, or a sink, which has options of its own.
+    """Check the options that all readers have, and return the format of properties.  It is called when it is not known
+    yet whether this is a batch, a stream, or a sink, which has options of its own.
     """
     names = {name.lower() for name in given}
     if not names & {"subscribe", "subscribepattern", "assign"}:
@@ -137,7 +138,7 @@ def check(given: Mapping[str, str]) -> str:
 
 
 def parse(given: Mapping[str, str], is_stream: bool) -> Options:
-    """The options, or ValueError naming the one that is wrong."""
+    """Parse the options; ValueError naming the one that is wrong."""
     allowed = {name.lower(): name for name in (*_BOTH, *(_STREAM_ONLY if is_stream else _BATCH_ONLY))}
     every = {name.lower(): name for name in NAMES}
     values: dict[str, str] = {}
@@ -225,7 +226,7 @@ def _assigned(text: str) -> frozenset[Queue]:
 
 
 def _bound(values: Mapping[str, str], which: str, otherwise: int) -> Bound:
-    """Where a query begins (`starting`) or ends (`ending`)."""
+    """Return where a query begins (`starting`) or ends (`ending`)."""
     offsets, instant, default = f"{which}Offsets", f"{which}Timestamp", values.get("startingOffsetsDefault", "")
     instants = f"{offsets}ByTimestamp"
     _one_at_most(values, offsets, instant, instants)
@@ -253,7 +254,7 @@ def _bound(values: Mapping[str, str], which: str, otherwise: int) -> Bound:
 
 
 def _by_queue(text: str, option: str, example: str, lowest: int) -> dict[Queue, int]:
-    """A number for each queue that is named."""
+    """Parse JSON with a number for each named queue."""
     try:
         found = flat(json.loads(text))
     except (ValueError, AttributeError, TypeError) as error:

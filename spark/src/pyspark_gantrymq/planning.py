@@ -1,4 +1,4 @@
-"""Which task reads what: a pure function of the stretches of a batch, so that a repeated batch has the same tasks.
+"""Planning tasks: a pure function of the stretches of a batch, so that a repeated batch has the same tasks.
 
 A task in Python costs tens of milliseconds before it reads anything, so small stretches share one: as many bins as the
 messages need at targetRowsPerPartition each, at least minPartitions, at most maxPartitions.  Nothing is split unless
@@ -16,7 +16,7 @@ from pyspark_gantrymq.offsets import Stretch
 
 
 class Plan(NamedTuple):
-    """How stretches become tasks; 0: no such limit."""
+    """Limits by which stretches are divided into tasks; 0: no such limit."""
 
     bins_min: int = 0
     bins_max: int = 0
@@ -25,7 +25,7 @@ class Plan(NamedTuple):
 
 
 def bins(stretches: Iterable[Stretch], plan: Plan) -> list[list[Stretch]]:
-    """The stretches of each task, none of them empty; every message is in exactly one."""
+    """Return the stretches of each task, none of them empty; every message is in exactly one task."""
     wanted = [one for one in stretches if one.start < one.end]
     total = sum([one.end - one.start for one in wanted])
     if not total:
@@ -40,7 +40,7 @@ def bins(stretches: Iterable[Stretch], plan: Plan) -> list[list[Stretch]]:
     count = max(plan.bins_min, min(count, plan.bins_max) if plan.bins_max else count)
     found: list[list[Stretch]] = [[] for _ in range(min(count, len(pieces)))]
     loads = [0] * len(found)
-    # The longest first, each to anyone who has least: within a third of the best that there is.
+    # The longest first, each to the task with the least: at most a third above the optimum.
     for piece in sorted(pieces, key=lambda one: (one.start - one.end, one)):
         least = loads.index(min(loads))
         found[least].append(piece)

@@ -1,14 +1,14 @@
-"""What a task does: pull every message of its stretches, or say which are missing.
+"""The work of a task: it pulls every message of its stretches, or reports which are missing.
 
-What is gone when the task comes, by retention or from a damaged store, is counted (`gaps`): an error, or with
-failOnDataLoss=false a line in the executor's log.  Only a master is believed that something is gone: a slave may begin
-later, or be behind, so who has a slave's word for it asks the master for the same, and reads it there.
+Messages that are gone when the task reads, by retention or from a damaged store, are counted (`gaps`): an error, or
+with failOnDataLoss=false a line in the executor's log.  Only a master's answer counts for this: a slave may begin
+later, or be behind.  So when a slave reports a loss, the master is asked for the same messages.
 
-A broker that is away, or a slave that is behind, is asked again for as long as option maxOutage says, in a repeated
-task for PATIENCE_S at most; then the task fails, and Spark repeats it.
+A broker that does not answer, or a slave that is behind, is asked again for as long as option maxOutage says, in a
+repeated task for PATIENCE_S at most; then the task fails, and Spark repeats it.
 
-A topic may be made again between planning and reading, or before a batch is repeated.  So a task compares whose
-messages it reads with what the plan said, before its first stretch and behind its last.
+A topic may be made again between planning and reading, or before a batch is repeated.  So a task compares cluster and
+generation with the plan's, before its first stretch and after its last.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PATIENCE_S = 60.0
 _PULL_BYTES = 4 << 20
 _PIECES_MAX = 4096
 _PAUSE_S = 0.2
-_LAGS_MAX = 5  # answers of a slave that has not come so far, before its master is asked
+_LAGS_MAX = 5  # answers of a slave that is behind, before its master is asked
 log = logging.getLogger(__name__)
 
 
@@ -51,7 +51,7 @@ class Task(InputPartition):
 
 
 def read(options: Options, names: Sequence[str], partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """The messages of a task."""
+    """Yield the messages of a task."""
     if not isinstance(partition, Task):
         return  # Spark's stand-in for a plan without any partition
     task = TaskContext.get()
@@ -72,12 +72,12 @@ def read(options: Options, names: Sequence[str], partition: InputPartition) -> I
                 yield lambda one: _stretch(puller, sure, options, names, one)
 
         yield from ahead.in_order(_pieces(options, wanted), options.lanes, opened)
-        for place in held:  # what was read by now cannot be passed over
+        for place in held:  # rows that were read already cannot be dropped
             _holds(masters, replace(options, is_strict=True), partition, place)
 
 
 def _pieces(options: Options, stretches: Sequence[Stretch]) -> list[Stretch]:
-    """What lanes take turns in: as much as one answer has.  A filter leaves out more than one piece, so it gets all."""
+    """Divide stretches into pieces for lanes, each as large as one answer; with a filter they are not divided."""
     if options.lanes == 1 or options.is_filtered:
         return list(stretches)
     found = []
@@ -88,9 +88,9 @@ def _pieces(options: Options, stretches: Sequence[Stretch]) -> list[Stretch]:
 
 
 def _deleted(masters: BlockingPuller, options: Options, task: Task) -> set[str]:
-    """The topics that nobody has any more, whose messages are to be passed over, and counted.
+    """Return the topics that no broker has any more; their messages are counted as lost and passed over.
 
-    A topic is not there either when all its brokers have been away for some time; so it may come back for maxOutage.
+    A topic also disappears when all its brokers have been unreachable for some time; so this waits for maxOutage.
     """
     found: set[str] = set()
     for topic in sorted({one.queue.topic for one in task.stretches} if not options.is_strict else ()):
@@ -101,7 +101,7 @@ def _deleted(masters: BlockingPuller, options: Options, task: Task) -> set[str]:
                 break
             except survey.AWAY as error:
                 if not isinstance(error, RefusedError) or error.code != ResponseCode.TOPIC_NOT_EXIST:
-                    break  # who pulls waits for whom that concerns
+                    break  # other errors are handled by the pulls, which wait
             if patience.is_over:
                 count = sum([one.end - one.start for one in task.stretches if one.queue.topic == topic])
                 log.warning("topic %s is not there any more: %d messages were to be read and are lost", topic, count)
@@ -112,7 +112,7 @@ def _deleted(masters: BlockingPuller, options: Options, task: Task) -> set[str]:
 
 
 def _holds(masters: BlockingPuller, options: Options, task: Task, place: Place) -> bool:
-    """Whether the topic is the one that the plan spoke of; false when it is not and that is to be passed over."""
+    """Return whether the topic is still the one of the plan; False when not, and losses are passed over."""
     whose = task.whose.at(place)
     if not whose.lives:
         return True
@@ -133,7 +133,7 @@ def _holds(masters: BlockingPuller, options: Options, task: Task, place: Place) 
 
 
 class _Patience:
-    """How long a task may stand still."""
+    """The time for which a task may wait without progress."""
 
     def __init__(self, options: Options, what: str) -> None:
         self._limit_s = options.outage_s
@@ -142,11 +142,11 @@ class _Patience:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has been long enough."""
+        """Return whether the time is over."""
         return time.monotonic() > self._since + self._limit_s
 
     def wait(self, said: str) -> None:
-        """A moment; RuntimeError when it has been long enough."""
+        """Sleep for a moment; RuntimeError when the time is over."""
         if self.is_over:
             raise RuntimeError(f"{self._what} did not come within {self._limit_s:.0f} s (option maxOutage): {said}")
         time.sleep(_PAUSE_S)
@@ -155,7 +155,7 @@ class _Patience:
 def _stretch(
     puller: BlockingPuller, masters: BlockingPuller, options: Options, names: Sequence[str], one: Stretch
 ) -> Iterator[pa.RecordBatch]:
-    """One stretch's messages; `masters` is asked where `puller`, unless that is the same, lacks something."""
+    """Yield the messages of one stretch; where `puller` lacks messages, `masters` is asked."""
     at, patience, asked = one.start, _Patience(options, f"{one.queue}: offset {one.start}"), puller
     lags, doubt = 0, ""
     while at < one.end:
@@ -184,7 +184,7 @@ def _stretch(
 
 
 def _batch(pulled: Pulled, options: Options, names: Sequence[str], end: int) -> pa.RecordBatch:
-    """The messages that are wanted: brokers compare no tags but their hashes ("Aa" has that of "BB"), so we do."""
+    """Return the wanted messages as columns.  Brokers compare only hashes of tags ("Aa" and "BB" have the same)."""
     wanted = tags_of(options.tags)
     if not wanted:
         return pulled.batch(names, end)
@@ -194,7 +194,7 @@ def _batch(pulled: Pulled, options: Options, names: Sequence[str], end: int) -> 
 
 
 def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> PullResult | str:
-    """The answer; who is asked and what is wrong when there is none just now."""
+    """Pull once; return the answer, or a text that says why there is none now."""
     count = min(options.pull_rows, one.end - at)
     wanted = Sql(options.sql) if options.sql else options.tags
     try:

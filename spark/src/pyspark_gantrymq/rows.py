@@ -1,4 +1,4 @@
-"""Messages as the columns that Spark wants: Arrow, with its types to the letter.
+"""Messages as Arrow columns with exactly the types that Spark expects.
 
 Spark compares the schema of the first batch with its own and refuses the query when a type, a name or the order
 differs: timestamps are microseconds in UTC, a map's values may be null.  Clients send any number as the time at which a
@@ -55,13 +55,13 @@ _VALUES: dict[str, tuple[str, Callable[[StoredMessage], object]]] = {
 
 
 def schema_of(names: Sequence[str]) -> pa.Schema:
-    """The Arrow schema of these columns."""
+    """Return the Arrow schema of these columns."""
     shown = ["properties" if name == RAW_PROPERTIES else name for name in names]
     return pa.schema([pa.field(one, _TYPES[_VALUES[name][0]]) for one, name in zip(shown, names, strict=True)])
 
 
 def one_by_one(messages: Sequence[StoredMessage], names: Sequence[str]) -> pa.RecordBatch:
-    """These columns of messages that were decoded already."""
+    """Return these columns of messages that are decoded already."""
     schema = schema_of(names)
     made = [[_VALUES[name][1](one) for one in messages] for name in names]
     arrays = [pa.array(values, field.type) for values, field in zip(made, schema, strict=True)]

@@ -1,14 +1,13 @@
 """The sink: `df.write.format("gantrymq")` and `df.writeStream.format("gantrymq")`, in Arrow batches.
 
     write    in executors: each row is acknowledged when it returns; transactional: each is a half of a part, whose name
-             nobody uses twice
-    commit   in the driver: transactional: the batch is decided at the sink's home, ended in every group, and only then
-             does Spark hear that it is done.  Anyone who committed the batch first has won; the rows of others are
-                                               dropped
-    abort    in the driver: the parts that are known are never committed, unless the batch was; nor are those of tasks
-             of this writer that failed, and those that nobody can be writing any more
+             is unique
+    commit   in the driver: transactional: the batch is decided at the sink's home and ended in every group; only then
+             does commit return.  The first commit of a batch is final; the rows of others are dropped
+    abort    in the driver: the known parts are never committed, unless the batch was; nor are those of failed tasks of
+             this writer, and those that no task can be writing any more
 
-Spark makes a writer for each batch and forgets it; so there is nothing here that lives longer than a batch.  A part's
+Spark makes a writer for each batch and drops it afterwards; so nothing here is kept longer than a batch.  A part's
 name says which writer it belongs to.  The owner of a batch is Spark's query, whose id is in the checkpoint: another
 checkpoint that uses the same sink by mistake is refused where its batch has the number of a batch that is written.
 """
@@ -50,7 +49,7 @@ _GIVE_UP_S = 10.0  # of a task that has failed already
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote; `refused` are ids, topics and a broker's words, where somebody hears of them."""
+    """What one task wrote; `refused`: ids, topics and remarks of refused rows, when the writer `hears_refusals`."""
 
     part: str
     groups: tuple[str, ...]
@@ -61,7 +60,7 @@ class Written(WriterCommitMessage):
 
 
 class _Sink:
-    """What both writers do.  Where somebody `hears_refusals`, rows that are refused for good fail no task."""
+    """The common part of both writers.  With `hears_refusals`, rows that are refused for good do not fail the task."""
 
     def __init__(self, options: SinkOptions, sink: SinkBatch | None, hears_refusals: bool = False) -> None:
         self._options = options
@@ -99,12 +98,12 @@ class _Sink:
         finally:
             sender.close()
             if one is not None and not is_whole:
-                # Spark hears nothing of this part, so nobody can ever commit it: its halves need not wait.
+                # Spark never gets this part's name, so it can never be committed: its halves need not wait.
                 self._give_up(one, [part], _GIVE_UP_S)
         return Written(part, tuple(sorted(sender.groups)), sender.sent, sender.dead, query, tuple(refused))
 
     def _one(self, batch: int, written: Sequence[Written] = ()) -> SinkBatch:
-        """The batch that is written, and whose it is."""
+        """Return the batch that is written, with its owner."""
         assert self._sink is not None, "only a transactional sink has batches"
         one = self._sink if self._sink.batch >= 0 else replace(self._sink, batch=batch)
         return replace(one, owner=one.owner or next((message.query for message in written if message.query), ""))
@@ -128,7 +127,7 @@ class _Sink:
         try:
             with BlockingSinks(self._options.namesrv, within_s) as sinks:
                 if one.is_passing:
-                    # Nobody else writes this sink: decided to be empty it is over, with all that may come late.
+                    # No other query writes this sink: decided as empty, the batch is over, also for late parts.
                     sinks.commit(one, [], [])
                     return
                 parts = [message.part for message in messages if isinstance(message, Written)]
@@ -142,7 +141,7 @@ class _Sink:
             log.warning("batch %d of sink %s could not be aborted now: %s", one.batch, one.sink, error)
 
     def _is_stray(self, one: SinkBatch, found: OpenPartInfo, writers: set[str]) -> bool:
-        """Whether a part will never be committed: a task of these writers left it, or a run that died long ago."""
+        """Return whether a part is never committed: it is of a failed task of these writers, or of an old dead run."""
         if found.batch != one.batch or found.verdict != UNDECIDED:
             return False
         return _writer_of(found.part) in writers or found.age_ms > self._options.immunity_s * 1000
@@ -156,38 +155,38 @@ class _Sink:
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
-    """Of `df.write`."""
+    """The writer of `df.write`."""
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done."""
+        """Decide the batch: all tasks are done."""
         self._commit(messages, -1)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed for good, or the commit did."""
+        """Abort the batch: a task failed for good, or the commit did."""
         self._abort(messages, -1)
 
 
 class StreamWriter(_Sink, DataSourceStreamArrowWriter):
-    """Of `df.writeStream`."""
+    """The writer of `df.writeStream`."""
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """All tasks of a batch are done."""
+        """Decide a batch: all its tasks are done."""
         self._commit(messages, batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        """A task failed for good, or the commit did, or the query was stopped."""
+        """Abort a batch: a task failed for good, or the commit did, or the query was stopped."""
         self._abort(messages, batchId)
 
 
 def batch_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """For a `df.write`, after everything about it was checked."""
+    """Return the writer of a `df.write`; ValueError for wrong options or columns."""
     if overwrite:
         raise ValueError('a topic cannot be overwritten; use mode("append")')
     return BatchWriter(*_checked(options, schema, is_stream=False))
 
 
 def stream_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """For a query, after everything about it was checked."""
+    """Return the writer of a streaming query; ValueError for wrong options or columns."""
     if overwrite:
         raise ValueError('a topic cannot be overwritten; use outputMode("append") or ("update")')
     return StreamWriter(*_checked(options, schema, is_stream=True))
@@ -201,7 +200,7 @@ def _checked(options: dict[str, str], schema: StructType, is_stream: bool) -> tu
 
 
 def _writer_of(part: str) -> str:
-    """The writer whose tasks wrote a part."""
+    """Return the writer whose tasks wrote a part."""
     return part.split("-")[1] if part.count("-") > 1 else ""
 
 

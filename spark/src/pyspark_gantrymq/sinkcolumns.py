@@ -45,7 +45,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "flag": ("int",),
     "msgId": ("string",),
 }
-BODY_BYTES_MAX = 15 << 20  # a frame has 16 MiB; what a topic allows, its broker says
+BODY_BYTES_MAX = 15 << 20  # a frame has 16 MiB; the broker checks the topic's own limit
 PROPERTIES_BYTES_MAX = 32_767
 TRANSACTION_ROOM_BYTES = 2048  # of the properties of a half: what the sink and the broker add
 _LEVEL_MAX = 18
@@ -57,7 +57,7 @@ _OFTEN = _VALUES | {"properties", "tags", "keys", "msgId"}
 
 
 class Row(NamedTuple):
-    """One message to be; `fault` says why it cannot be one, and then `message_id` is what was given for it."""
+    """One row to send; `fault` says why it cannot be a message, and then `message_id` is the given value."""
 
     topic: str
     body: bytes
@@ -75,7 +75,7 @@ _made = partial(tuple.__new__, Row)  # what Row._make does, without a call of Py
 
 
 def check(fields: Iterable[tuple[str, str]], has_topic: bool) -> None:
-    """The columns of the query's result, as (name, type); ValueError saying what is wrong."""
+    """Check the columns of the query's result, as (name, type); ValueError saying what is wrong."""
     given = dict(fields)
     for name, kind in given.items():
         if name not in COLUMNS:
@@ -91,12 +91,12 @@ def check(fields: Iterable[tuple[str, str]], has_topic: bool) -> None:
 
 
 def rows(batch: pa.RecordBatch, topic: str, ids: UniqueIds, room: int = PROPERTIES_BYTES_MAX) -> Iterator[Row]:
-    """The messages of a batch, in its order; `room` is how many bytes of properties each may have."""
+    """Yield the messages of a batch, in its order; `room` is how many bytes of properties each may have."""
     return at_once(batch, topic, ids, room) or one_by_one(batch, topic, ids, room)
 
 
 def at_once(batch: pa.RecordBatch, topic: str, ids: UniqueIds, room: int) -> Iterator[Row] | None:
-    """The rows, when there is nothing special about them and nothing wrong with any, in a fraction of the time."""
+    """Return the rows in a fraction of the time, if they are plain and valid; else None."""
     if not _OFTEN.issuperset(batch.schema.names):
         return None
     columns = {name: _plain(batch.column(name)) for name in batch.schema.names if name in _VALUES}
@@ -106,7 +106,7 @@ def at_once(batch: pa.RecordBatch, topic: str, ids: UniqueIds, room: int) -> Ite
     topics = [own or topic for own in columns.get("topic", [None] * count)]
     if any(topic_fault(each) for each in set(topics)):
         return None
-    from pyspark_gantrymq import sinkpacking  # with it comes Arrow, which nobody needs who only checks columns
+    from pyspark_gantrymq import sinkpacking  # it imports Arrow, which checking columns does not need
 
     found = sinkpacking.packed(batch, ids.take(count), room)
     if found is None:
@@ -117,7 +117,7 @@ def at_once(batch: pa.RecordBatch, topic: str, ids: UniqueIds, room: int) -> Ite
 
 
 def one_by_one(batch: pa.RecordBatch, topic: str, ids: UniqueIds, room: int) -> Iterator[Row]:
-    """The rows, whatever they are."""
+    """Yield the rows, one by one, valid or not."""
     columns = {name: _plain(batch.column(name)) for name in batch.schema.names}
     bodies = columns.pop("body")
     for at, body in enumerate(bodies):
@@ -161,7 +161,7 @@ def _row(values: dict[str, object], body: object, default_topic: str, message_id
 
 
 def _message_id(given: object, new: str) -> tuple[str, str]:
-    """The id that a message had, or a new one; and why the given one cannot be used."""
+    """Return the given id or the new one, and why the given one cannot be used."""
     if not given:
         return new, ""
     text = str(given)
@@ -171,7 +171,7 @@ def _message_id(given: object, new: str) -> tuple[str, str]:
 
 
 def _pairs(values: dict[str, object]) -> tuple[dict[str, str], str]:
-    """Properties, tags, keys and sharding key; those that may be stored, and what is wrong with the others."""
+    """Return properties, tags, keys and sharding key that may be stored, and what is wrong with the others."""
     pairs: dict[str, str] = {}
     faults = []
     given = values.get("properties") or ()

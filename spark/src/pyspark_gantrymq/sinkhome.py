@@ -1,12 +1,12 @@
-"""Where a transactional sink is at home, and that its checkpoint belongs to it.
+"""Finding the home group of a transactional sink, and checking that its checkpoint belongs to it.
 
-The home group decides about the sink's batches, so all drivers that ever use its name have to mean the same group.  The
-first one chooses it by the name, out of the groups that there are then; later ones find it again in what the groups
-know, and in `gantrymq-sink.json` beside Spark's own files in the checkpoint.  That file also ties the checkpoint to the
-sink: with another `sinkId` the last batch would be written a second time, so that is refused.
+The home group decides about the sink's batches, so all drivers that ever use its name have to use the same group.  The
+first one chooses it by the name, out of the groups that exist then.  Later ones find it in the groups' tables, and in
+`gantrymq-sink.json` beside Spark's own files in the checkpoint.  That file also ties the checkpoint to the sink: with
+another `sinkId` the last batch would be written a second time, so that is refused.
 
-This runs in a Python process of the driver, which has no way to Hadoop's file systems.  A checkpoint that pyarrow
-cannot open has no such file; then the option `sinkId` is the sink's name, and the groups tell its home.
+This runs in a Python process of the driver, which has no access to Hadoop's file systems.  A checkpoint that pyarrow
+cannot open has no such file; then the option `sinkId` is the sink's name, and the groups' tables have its home.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _PIN_BYTES_MAX = 1 << 16
 
 
 def sink_of(options: SinkOptions, is_stream: bool) -> SinkBatch:
-    """The sink, with its home, and for `df.write` its batch; ValueError saying why this cannot be transactional.
+    """Return the sink, with its home, and for `df.write` its batch; ValueError saying why it cannot be transactional.
 
     A checkpoint on a file system that Python cannot open (s3a, dbfs) needs a sinkId, and is not tied to its sink.
     """
@@ -61,7 +61,7 @@ def sink_of(options: SinkOptions, is_stream: bool) -> SinkBatch:
 
 
 def _is_open(options: SinkOptions) -> bool:
-    """Whether there is a checkpoint that can be tied to the sink; ValueError where there has to be one."""
+    """Return whether there is a checkpoint that can be tied to the sink; ValueError where there has to be one."""
     if not options.checkpoint:
         return False
     try:
@@ -102,7 +102,7 @@ def _read(checkpoint: str) -> dict[str, object] | None:
 
 
 def _write(checkpoint: str, pin: dict[str, object]) -> None:
-    """Two drivers that begin at once write the same."""
+    """Write the file; two drivers that begin at once write the same content."""
     files, path = _files(checkpoint)
     files.create_dir(path.rpartition("/")[0], recursive=True)
     unfinished = f"{path}.{uuid4().hex}"

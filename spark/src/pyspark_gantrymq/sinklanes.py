@@ -1,11 +1,11 @@
-"""Rows with a sharding key, held back until the one before is stored: of each key one request is under way at a time.
+"""Rows with a sharding key wait until the one before is stored: of each key one request is under way at a time.
 
-A refused or lost request is sent again, and whatever of its key had left in the meantime would be stored before it.  So
-the rows of a key stand in a *lane*.  Its front leaves when nothing of the lane is under way; what has gathered behind
-it leaves together, as one request, where requests may hold several rows.  Lanes do not wait for each other.
+A refused or lost request is sent again, and later rows of its key must not be stored before it.  So the rows of a key
+wait in a *lane*.  Its first rows are sent when nothing of the lane is under way; all rows that wait then are one
+request, where requests may hold several rows.  Lanes do not wait for each other.
 
-What is held is for the owner to bound: `is_full` says when to wait for answers before more is added.  A lane is kept
-only while it has something under way or held.
+The owner bounds what is held: `is_full` says when to wait for answers before more is added.  A lane exists only while
+it has a request under way or rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Lane = tuple[str, str]  # topic, key
 
 
 class Lanes:
-    """`rows_max` and `bytes_max` are of one request."""
+    """All lanes of a task; `rows_max` and `bytes_max` are limits of one request."""
 
     def __init__(self, rows_max: int, bytes_max: int) -> None:
         self._rows_max = rows_max
@@ -32,12 +32,12 @@ class Lanes:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """How many keys have something under way or held."""
+        """Return how many keys have a request under way or rows."""
         return len(self._held)
 
     @property
     def is_full(self) -> bool:
-        """Whether answers have to come before more is held."""
+        """Return whether answers have to be awaited before another row is added."""
         return self._rows > HELD_ROWS_MAX or self._bytes > HELD_BYTES_MAX
 
     def add(self, row: Row) -> None:
@@ -52,7 +52,7 @@ class Lanes:
         self._count(row, 1)
 
     def take(self) -> list[Row]:
-        """What leaves next, as one request; empty when every lane has one under way."""
+        """Return the rows of the next request; empty when every lane has one under way."""
         if not self._free:
             return []
         lane = self._free.popleft()
@@ -72,7 +72,7 @@ class Lanes:
         return rows
 
     def done(self, row: Row) -> None:
-        """What was under way of this row's key is stored, or given up."""
+        """End the request of this row's key: it is stored, or given up."""
         lane = row.topic, row.key
         if self._held[lane]:
             self._free.append(lane)
@@ -80,7 +80,7 @@ class Lanes:
             del self._held[lane]
 
     def back(self, rows: list[Row]) -> None:
-        """These were refused together, and leave one by one before any other of their key."""
+        """Put back rows that were refused together; they are sent one by one before any others of their key."""
         lane = rows[0].topic, rows[0].key
         self._held[lane].extendleft(reversed(rows))
         self._singly[lane] = len(rows)
@@ -98,5 +98,5 @@ def _size(row: Row) -> int:
 
 
 def _is_alone(row: Row) -> bool:
-    """Whether it cannot share a request."""
+    """Return whether the row needs a request of its own."""
     return row.is_delayed or row.queue_id >= 0 or bool(row.broker)

@@ -1,4 +1,4 @@
-"""What may be asked of the sink, checked before a query starts; an unknown option names the nearest known one.
+"""The options of the sink, checked before a query starts; an error about an unknown option names the nearest known one.
 
     gantrymq.namesrv   required: host:port;host:port
     topic              where rows go that name none
@@ -6,7 +6,7 @@
     mode               at-least-once, or transactional
     sinkId             transactional: the sink's name, which no other query uses; derived from the checkpoint without it
     batchId            transactional, of `df.write`: the batch's number (`gantrymq_transaction` gives it)
-    owner              with it: who writes it; a batch that another owner has written is refused.  A query's is its id
+    owner              with it: identifies the writer; a batch of another owner is refused.  A query's owner is its id
     deadLetterTopic    rows that are refused for good go there; without it they fail the query
     sendBatchSize      64: messages of one request, at-least-once
     lingerBytes        262144: and so many bytes of them
@@ -60,7 +60,7 @@ class SinkOptions:
 
 
 def read(options: Mapping[str, str]) -> SinkOptions:
-    """The options that Spark hands over; ValueError saying what is wrong with which."""
+    """Parse the options that Spark passes; ValueError naming the wrong option and the reason."""
     given = {name.lower(): text for name, text in options.items()}
     for name in given:
         if name not in _KNOWN and name not in _SPARKS:

@@ -3,8 +3,8 @@
 What `sinkcolumns` packs row by row, in the same order: the map, TAGS, KEYS, the sharding key, the id.  Arrow joins
 columns into bytes, so that Python touches no row; a map's pairs are joined once, and a row's are a stretch of them.
 
-It packs what is as it should be.  A batch in which a value holds a separator, a name is RocketMQ's own, a property is
-null or empty or properties are too many is for `sinkcolumns`, which says which row is wrong and why.
+It packs valid batches only.  A batch in which a value holds a separator, a name is RocketMQ's own, a property is null
+or empty, or properties are too long is left to `sinkcolumns`, which finds the wrong row and the reason.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _PLAIN = (pa.string(), pa.binary())
 
 
 class _OddError(Exception):
-    """For `sinkcolumns`."""
+    """The batch has a row that only `sinkcolumns` can handle; never leaves this module."""
 
 
 def packed(batch: pa.RecordBatch, ids: Sequence[str], room: int) -> tuple[list[bytes], list[str]] | None:
-    """The packed properties of every row, and its id, which is the given one where it has none of its own.
+    """Return the packed properties of every row, and its id: its own, or else the given one.
 
-    None: some row is not as it should be.
+    None when a row is not valid.
     """
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     try:
@@ -57,7 +57,7 @@ def _ids(given: Any, new: Sequence[str]) -> Any:
 
 
 def _pairs(name: str, values: Any) -> Any:
-    """`name 1 value 2` of each row, nothing where it has no value."""
+    """Return `name 1 value 2` for each row, an empty text where it has no value."""
     _check(values)
     joined = pc.binary_join_element_wise(f"{name}\x01".encode(), values.cast(pa.binary()), b"\x02", b"")
     lengths = pc.binary_length(values)
@@ -67,7 +67,7 @@ def _pairs(name: str, values: Any) -> Any:
 
 
 def _maps(maps: Any) -> Any:
-    """All pairs of each row."""
+    """Return all pairs of each row's map, joined."""
     if maps.type.key_type != pa.string() or maps.type.item_type != pa.string():
         raise _OddError
     bounds = maps.offsets.to_numpy()
@@ -88,7 +88,7 @@ def _maps(maps: Any) -> Any:
 
 
 def _check(values: Any) -> None:
-    """No separator in any of these texts."""
+    """Raise _OddError when one of these texts holds a separator."""
     if values.type not in _PLAIN:
         raise _OddError
     _, offsets, data = values.buffers()

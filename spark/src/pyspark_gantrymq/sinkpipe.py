@@ -1,8 +1,8 @@
-"""Many requests under way on one plain socket: what a writer task sends through.
+"""A pipeline of requests on one plain socket, used by writer tasks.
 
-A pipe belongs to one broker.  `put` sends a request and takes the answers that came; it waits only while `window`
-requests are without one.  What happened to a request its owner hears in `answered`: the reply, or None when the
-connection ended and nobody knows.  No thread: anyone who puts or drains does the reading.
+A pipe belongs to one broker.  `put` sends a request and reads the answers that came; it waits only while `window`
+requests are without one.  `answered` is called with the reply of each request, or with None when the connection ended
+and the outcome is unknown.  There is no thread: `put` and `drain` do the reading.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Pipe(Generic[T]):
         return len(self._waiting)
 
     def put(self, command: Command, token: T) -> None:
-        """Send; OSError when there is no connection, and then nothing was sent of it."""
+        """Send a request; OSError when there is no connection, and then nothing of it was sent."""
         if self._socket is None:
             self._open()
         while len(self._waiting) >= self._window:
@@ -62,17 +62,17 @@ class Pipe(Generic[T]):
         self._read(wait=False)
 
     def wait(self) -> None:
-        """Wait for an answer, if one is due."""
+        """Wait for one answer, if a request is under way."""
         if self._waiting:
             self._read(wait=True)
 
     def drain(self) -> None:
-        """Wait for every answer."""
+        """Wait for the answers of all requests."""
         while self._waiting:
             self._read(wait=True)
 
     def close(self) -> None:
-        """Close the socket; what was not answered never will be."""
+        """Close the socket; unanswered requests get no answer any more."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None

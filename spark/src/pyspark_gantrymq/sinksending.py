@@ -1,18 +1,18 @@
-"""Sending the rows of one task: in batches, pipelined, tried again, and acknowledged to the last one.
+"""Sending the rows of one task: in batches, pipelined, repeated if needed, until all are acknowledged.
 
     a busy broker, no master now                  tried again, at another queue if the row has none of its own
     no answer, or stored without its promise      at-least-once: sent again, with the same message id
                                                   transactional: the task fails, and its part with it; sent again it
                                                   could be there twice, and both would be committed
     refused for good                              a batch: its rows one by one; a row: to the dead-letter topic, or the
-                                                  task fails with the broker's words
+                                                  task fails with the broker's remark
 
-Rows with the same sharding key are stored first in their order, whatever was refused or lost: the next one leaves when
-the one before is stored (`sinklanes`).
+Rows with the same sharding key are stored in their order, also when requests are refused or lost: the next one is sent
+when the one before is stored (`sinklanes`).
 
-`finish` returns when every row is acknowledged.  A message is tried for `sendTimeoutMs`.  Who has to know where each
-row is now gives `stored`; it is called again where a row is sent again.  Who gives `refused` is told of each row that
-is refused for good, and the others go on.
+`finish` returns when every row is acknowledged.  A message is tried for `sendTimeoutMs`.  `stored`, if given, is called
+with the place of each row, and again when a row is sent again.  `refused`, if given, is called for each row that is
+refused for good, and the others go on.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PASSING = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, Respo
 _PATIENCE_S = 15.0
 _PAUSE_S = (0.02, 0.5)
 Stored = Callable[[Row, MessageQueue, int], None]  # a row, its queue, its offset there
-Refused = Callable[[Row, str], None]  # a row, the broker's words
+Refused = Callable[[Row, str], None]  # a row, the broker's remark
 REASON, FROM_TOPIC, QUERY, BATCH = "GANTRY_SINK_REASON", "GANTRY_SINK_TOPIC", "GANTRY_SINK_QUERY", "GANTRY_SINK_BATCH"
 
 
@@ -59,17 +59,17 @@ class SinkError(GantryError):
 
 @dataclass(slots=True)
 class _Sent:
-    """A request: its rows, and until when it is tried."""
+    """A request: its rows, and its deadline."""
 
     rows: list[Row]
     until: float
     queue: MessageQueue | None = None
-    is_dead: bool = False  # on its way to the dead-letter topic
+    is_dead: bool = False  # sent to the dead-letter topic
     tries: int = 0
 
 
 class SinkSender:
-    """One task's.  `extra` are packed properties of every row's own half; empty: no transaction."""
+    """The sender of one task.  `extra`: packed properties of a half, added to every row; empty: no transaction."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class SinkSender:
         stored: Stored | None = None,
         refused: Refused | None = None,
     ) -> None:
-        self.groups: set[str] = set()  # that acknowledged something
+        self.groups: set[str] = set()  # broker groups that acknowledged a row
         self.sent = 0
         self.dead = 0
         self._options = options
@@ -100,13 +100,13 @@ class SinkSender:
         self._error: SinkError | None = None
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections to brokers and name servers."""
         for pipe in self._pipes.values():
             pipe.close()
         self._session.close()
 
     def send(self, row: Row) -> None:
-        """Take a row; it leaves now or with others."""
+        """Take a row; it is sent now or together with others."""
         if row.fault:
             self._bury(row, row.fault)
         elif row.key:
@@ -132,7 +132,7 @@ class SinkSender:
         self._raise()
 
     def finish(self) -> None:
-        """Wait until everything is acknowledged; SinkError when it cannot be."""
+        """Wait until every row is acknowledged; SinkError when one cannot be sent."""
         for topic in list(self._gathered):
             self._flush(topic)
         while any(self._pipes.values()) or self._again or self._lanes:
@@ -144,7 +144,7 @@ class SinkSender:
         self._raise()
 
     def _leave(self) -> None:
-        """Send what has no row of its key under way any more."""
+        """Send rows of lanes without a request under way."""
         while self._error is None and (rows := self._lanes.take()):
             self._go(self._request(rows))
 
@@ -240,7 +240,7 @@ class SinkSender:
             self._lanes.done(row)
 
     def _is_slave_s(self, code: int, remark: str) -> bool:
-        """Ours refuses so while it is becoming a master, or is one no more."""
+        """Return whether a refusal means that the broker is no master, or not yet; GantryMQ's brokers refuse so."""
         return code == ResponseCode.NO_PERMISSION and "master" in remark
 
     def _later(self, sent: _Sent, why: str) -> None:
@@ -260,7 +260,7 @@ class SinkSender:
             self._go(sent)
 
     def _bury(self, row: Row, why: str) -> None:
-        """To the dead-letter topic: the same body, its properties where they fit, and why."""
+        """Send a row to the dead-letter topic: its body, its properties if they fit, and the reason."""
         if not self._options.dead_letters and self._told_refused is not None:
             self._told_refused(row, why)
             return

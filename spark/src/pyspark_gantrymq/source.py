@@ -1,7 +1,7 @@
-"""What Spark finds under the name `gantrymq`: it hands out readers and writers, once it has checked what was asked.
+"""The data source that Spark finds under the name `gantrymq`: it checks the options and returns readers and writers.
 
-Made in a process of its own on the driver for every plan, and pickled into others; so it holds nothing but its options,
-which are in Spark's hands before they are in ours (`options` says what that means for secrets).
+It is made in a process of its own on the driver for every plan, and pickled into others; so it holds nothing but its
+options.  Spark has these before us (`options` says what that means for secrets).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark_gantrymq.stream import StreamReader
 
 
 class DefaultSource(DataSource):
-    """Spark looks for it by this name, and makes one as soon as `load()` is called."""
+    """The class that Spark looks up by this name, and makes an instance of when `load()` is called."""
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
@@ -31,27 +31,27 @@ class DefaultSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """Return the name of the format, for `spark.read.format(...)`."""
         return "gantrymq"
 
     def schema(self) -> str:
-        """All columns, for a query that names none."""
+        """Return the schema with all columns, for a query that names none."""
         return columns.ddl(columns.of(self._properties))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """For `spark.read`."""
+        """Return the reader of `spark.read`; ValueError for wrong options or columns."""
         return BatchReader(options.parse(self.options, is_stream=False), self._chosen(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
-        """For `spark.readStream`."""
+        """Return the reader of `spark.readStream`; ValueError for wrong options or columns."""
         return StreamReader(options.parse(self.options, is_stream=True), self._chosen(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """For `df.write`."""
+        """Return the writer of `df.write`; ValueError for wrong options or columns."""
         return batch_writer(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
-        """For `df.writeStream`."""
+        """Return the writer of `df.writeStream`; ValueError for wrong options or columns."""
         return stream_writer(dict(self.options), schema, overwrite)
 
     def _chosen(self, schema: StructType) -> tuple[str, ...]:

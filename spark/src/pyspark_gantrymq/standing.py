@@ -1,4 +1,4 @@
-"""What of a checkpoint still holds, against what brokers say now; and what is wrong where it does not.
+"""Comparing a checkpoint with the present answers of brokers: which positions are valid, and what is wrong otherwise.
 
     another cluster         always an error: its offsets mean nothing there
     a topic made again       an error; with failOnDataLoss=false the new one is read from its beginning
@@ -15,8 +15,8 @@
     pattern's topic that
     is not there any more   away; with failOnDataLoss=false done with, until it is there again
 
-A stream has its answers group by group, so that one that is away holds up its own queues only.  For how long, says
-`Outage`.
+A stream gets its answers group by group, so a group that is away delays only its own queues.  `Outage` limits for how
+long.
 
 Pure: no Spark, no broker, no clock.
 """
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class Ends(NamedTuple):
-    """The oldest message of a queue, and where the next one will stand."""
+    """The offset of a queue's oldest message, and of the next one."""
 
     first: int
     last: int
@@ -44,25 +44,25 @@ class Ends(NamedTuple):
 
 @dataclass(frozen=True)
 class Seen:
-    """What brokers said, and who did not."""
+    """The answers of brokers, and which brokers did not answer."""
 
     ends: Mapping[Queue, Ends] = field(default_factory=dict)
     whose: Identity = NOBODY
-    away: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and how that looks
+    away: Mapping[str, str] = field(default_factory=dict)  # groups and topics without an answer, with the error
     gone: Mapping[str, str] = field(default_factory=dict)  # groups that a topic had, topics that a pattern had
-    behind: frozenset[Place] = frozenset()  # said by slaves
+    behind: frozenset[Place] = frozenset()  # answered by slaves
     cut: Mapping[Queue, Ends] = field(default_factory=dict)  # queues that a topic had, on groups that it still has
 
 
 class Outage:
-    """For how long somebody has been away."""
+    """For how long each group or topic has been away."""
 
     def __init__(self, limit_s: float) -> None:
         self._limit_s = limit_s
         self._since: dict[str, float] = {}
 
     def note(self, away: Mapping[str, str], now: float) -> None:
-        """These are away at this time; RuntimeError once one of them is for too long."""
+        """Record which are away at this time; RuntimeError when one of them has been for too long."""
         for name in away.keys() - self._since.keys():
             log.warning("%s is away: %s; waiting for up to %g s (option maxOutage)", name, away[name], self._limit_s)
         for name in self._since.keys() - away.keys():
@@ -74,22 +74,22 @@ class Outage:
 
     @property
     def is_on(self) -> bool:
-        """Whether somebody was away when we looked last."""
+        """Return whether a group or topic was away at the last call of `note`."""
         return bool(self._since)
 
 
 def place_of(queue: Queue) -> Place:
-    """Its topic on its group of brokers."""
+    """Return the topic and broker group of a queue."""
     return Place(queue.topic, queue.broker)
 
 
 def topic_name(topic: str) -> str:
-    """A topic among those who are away or gone; groups have their own names there."""
+    """Return the key of a topic in `away` and `gone`; groups are there under their own names."""
     return f"topic {topic}"
 
 
 def unread(gone: str, start: Offset, last: Mapping[Queue, int], seen: Seen) -> int:
-    """Messages of a group or a topic that is gone which nobody reads now, as far as is known where its queues ended."""
+    """Count unread messages of a group or topic that is gone, as far as the ends of its queues are known."""
     return sum(
         max(0, last.get(queue, at) - at)
         for queue, at in offsets.positions(start).items()
@@ -98,7 +98,7 @@ def unread(gone: str, start: Offset, last: Mapping[Queue, int], seen: Seen) -> i
 
 
 def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int]) -> dict[Queue, int]:
-    """The positions of `start` that hold; RuntimeError saying what is wrong.  `last`: where queues ended before."""
+    """Return the valid positions of `start`; RuntimeError saying what is wrong.  `last`: where queues ended before."""
     _same_cluster(start, seen)
     was, found = offsets.identity(start), offsets.positions(start)
     for place in sorted(was.lives):
@@ -125,7 +125,7 @@ def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int])
 
 
 def cut_text(at: Mapping[Queue, int], seen: Seen) -> dict[Queue, str]:
-    """For each queue that its topic has no more, and that was not read to its end: what is given up."""
+    """Return a text for each removed queue that was not read to its end: which messages are given up."""
     return {
         queue: f"{queue} is a queue of its topic no more, and messages {at[queue]} to {ends.last - 1} were not read"
         for queue, ends in sorted(seen.cut.items())
@@ -134,7 +134,7 @@ def cut_text(at: Mapping[Queue, int], seen: Seen) -> dict[Queue, str]:
 
 
 def beginnings(new: Mapping[Queue, Ends], seen: Seen, is_strict: bool) -> dict[Queue, int]:
-    """Where a stream begins in queues that appeared while it ran: with 0, so that nothing is passed over.
+    """Return where a stream begins in queues that appeared while it ran: at 0, so that no message is skipped.
 
     RuntimeError: messages are gone before they could be read.  Without `is_strict` they are counted in the log.  A
     slave may begin later than its master, so the tasks find out what is gone.
@@ -152,7 +152,7 @@ def beginnings(new: Mapping[Queue, Ends], seen: Seen, is_strict: bool) -> dict[Q
 
 
 def unknown(start: Offset, known: Mapping[Queue, int], seen: Seen) -> dict[Queue, Ends]:
-    """The queues that appeared; while a group is away, those only whose cluster is known."""
+    """Return the queues that appeared; while a group is away, only those whose cluster is known."""
     was = offsets.identity(start).clusters
     now = seen.whose.clusters
 
@@ -168,7 +168,7 @@ def unknown(start: Offset, known: Mapping[Queue, int], seen: Seen) -> dict[Queue
 
 
 def whose(start: Offset, seen: Seen, known: Mapping[Queue, int]) -> Identity:
-    """The identity of the next offset: of what it speaks of, as it was said last."""
+    """Return the identity of the next offset: the last known clusters and generations of its queues."""
     was = offsets.identity(start)
     clusters, lives = {**was.clusters, **seen.whose.clusters}, {**was.lives, **seen.whose.lives}
     kept = {place_of(queue) for queue in known}
@@ -180,7 +180,7 @@ def whose(start: Offset, seen: Seen, known: Mapping[Queue, int]) -> Identity:
 
 
 def other_cluster(was: Identity, now: Identity) -> str:
-    """Says that brokers are of another cluster than when a batch was planned; empty: they are not."""
+    """Return a text if brokers are of another cluster than when the batch was planned; else an empty one."""
     for broker, uid in sorted(was.clusters.items()):
         if now.clusters.get(broker, uid) != uid:
             return (
@@ -191,7 +191,7 @@ def other_cluster(was: Identity, now: Identity) -> str:
 
 
 def made_again(was: Identity, now: Identity) -> str:
-    """Says that a topic is another than it was when a batch was planned; empty: none is."""
+    """Return a text if a topic was made again since the batch was planned; else an empty one."""
     for place, life in sorted(was.lives.items()):
         if now.lives.get(place, life) != life:
             lives = f"generation {life} before, {now.lives[place]} now"
@@ -200,7 +200,7 @@ def made_again(was: Identity, now: Identity) -> str:
 
 
 def gone_text(queue: Queue, at: int, to: int) -> str:
-    """Messages that nobody has any more."""
+    """Return a text about messages that no broker has any more."""
     return f"{queue}: messages {at} to {to - 1} are gone, {to - at} in all"
 
 

@@ -1,15 +1,15 @@
-"""`spark.readStream`: what came since the last batch, planned on the driver, read by tasks.
+"""`spark.readStream`: new messages since the last batch, planned on the driver, read by tasks.
 
-Spark keeps one of these in a process of its own on the driver for as long as the query lives, asks it for offsets and
-partitions, and sends copies to executors, where only `read` runs.  An exception in latestOffset ends the query; so what
-a broker says is asked again a few times before it becomes one (`survey`).  What an offset is stands in `offsets`, which
-ones hold in `standing`.
+Spark keeps one reader in a process of its own on the driver while the query runs, asks it for offsets and partitions,
+and sends copies to executors, where only `read` runs.  An exception in latestOffset ends the query; so failed requests
+are repeated a few times before one is raised (`survey`).  `offsets` describes the format of offsets, `standing` which
+ones are valid.
 
-A group of brokers that is away holds up its own queues, for maxOutage at most; `latestOffset` in the progress names it.
+A broker group that is away delays only its own queues, for maxOutage at most; `latestOffset` in the progress names it.
 A stream that begins, and one that ends by itself (availableNow), does not wait: it would begin, or end, too early.
 
 Spark calls commit(end) once the batch after it is planned, so a groupId's offset is one batch behind (`listener` is
-not); the checkpoint is the truth, and a failure to tell the group is a line in the log.
+not).  The checkpoint counts, so a failure to commit for the group is only logged.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One query's."""
+    """The reader of one streaming query."""
 
     def __init__(self, options: Options, names: Sequence[str]) -> None:
         self._options = options
@@ -53,27 +53,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: dict[Queue, int] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's name)
-        """The sentinel: what it means is resolved by the first latestOffset, and logged with it."""
+        """Return the sentinel; the first latestOffset resolves it, and is logged with it."""
         return offsets.sentinel("earliest" if self._options.start.otherwise == EARLIEST else "latest")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the options say; of two limits the engine knows one, and latestOffset both."""
+        """Return the limit of the options; with two limits the engine gets one, and latestOffset uses both."""
         if self._options.rows_max:
             return ReadMaxRows(self._options.rows_max)
         return ReadMaxBytes(self._options.bytes_max) if self._options.bytes_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """This query ends where the queues end now."""
+        """Store the present ends of the queues: the query ends there."""
         self._target = {queue: one.last for queue, one in survey.whole(self._options).ends.items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """How far the next batch goes; `start` itself when there is nothing new."""
+        """Return the end of the next batch; `start` itself when there is nothing new."""
         seen = self._look(start)
         known = standing.known(start, seen, self._options.is_strict, self._last)
         self._last |= {queue: one.last for queue, one in seen.ends.items()}
         new = self._beginnings(start, standing.unknown(start, known, seen), seen)
         at = {**known, **new}
-        # What retention took is passed over here, and counted by the task that finds it gone.
+        # Messages that retention deleted are skipped here, and counted by the task that finds them missing.
         there = {queue: max(at[queue], seen.ends[queue].first) for queue in at.keys() & seen.ends.keys()}
         backlog = {queue: max(0, self._end(queue, seen.ends[queue], at[queue]) - there[queue]) for queue in there}
         shares = self._limited(backlog, limit, there)
@@ -87,35 +87,35 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Where the queues end, and who is away: beside the end of the batch it is the lag, in Spark's own progress."""
+        """Return the ends of the queues, and which groups are away; Spark's progress shows it with the batch's end."""
         if not self._last:
             return None
         return offsets.end(self._last, {}, {}) | ({"away": sorted(self._seen.away)} if self._seen.away else {})
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """A task for as many queues as fit."""
+        """Return the tasks of a batch: each reads as many queues as fit."""
         bins = planning.bins(offsets.stretches(start, end), self._options.plan)
         return [Task(one, offsets.identity(end)) for one in bins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one task; in an executor."""
+        """Yield the messages of one task, in an executor."""
         return read(self._options, self._names, partition)
 
     def commit(self, end: Offset) -> None:
-        """Tell the group, where there is one; what went wrong is told at the next batch."""
+        """Commit the end of a batch for the group, if there is one; the next batch tries failed queues again."""
         if not self._options.group or self._options.commits is Commits.FALSE:
             return
         is_forced, reached = self._options.commits is Commits.FORCE, offsets.positions(end)
         groupoffsets.tell(self._options.nameserver, self._options.group, reached, is_forced)
 
     def stop(self) -> None:
-        """Nothing is open between two questions."""
+        """Do nothing: no connection stays open between two calls."""
 
     def _look(self, start: Offset) -> Seen:
-        """What brokers say; RuntimeError when one is away for too long."""
+        """Ask the brokers; RuntimeError when one has been away for too long."""
         is_patient = self._target is None and not offsets.is_sentinel(start)
         expected = sorted(offsets.positions(start))
-        # Who is away already is not asked again at once: the next trigger does.
+        # A group that is away is not asked again at once: the next trigger does.
         options = replace(self._options, retries=0) if self._outage.is_on else self._options
         self._seen = survey.look(options, expected, self._done)
         away = survey.away_of(self._options, self._seen)
@@ -141,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._done = set(gone)
 
     def _end(self, queue: Queue, ends: Ends, at: int) -> int:
-        """How far this query goes in a queue, given where it stands."""
+        """Return how far this query reads in a queue, given its present position."""
         return ends.last if self._target is None else min(ends.last, self._target.get(queue, at))
 
     def _limited(self, backlog: dict[Queue, int], limit: ReadLimit, at: Mapping[Queue, int]) -> dict[Queue, int]:

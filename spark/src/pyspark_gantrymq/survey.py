@@ -1,8 +1,8 @@
-"""What the driver asks the brokers: which queues there are, where they begin and end, whose they are, and where a query
-begins.
+"""Requests of the driver to brokers: queues with their first and next offsets, clusters and generations, and where a
+query begins.
 
-One request a topic and group of brokers tells ends and identity.  What does not answer is asked again a few times; then
-it is the query's error, or, to a stream that has begun, somebody who is away (`standing`).
+One request per topic and broker group returns ends and identity.  It is repeated a few times without an answer.  Then
+the query fails, or, in a stream that has begun, the group counts as away (`standing`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 
 class Told(NamedTuple):
-    """A topic on one group of brokers."""
+    """A broker group's answer about one topic."""
 
     ends: dict[Queue, Ends]
     cluster_uid: str
@@ -43,18 +43,18 @@ class Told(NamedTuple):
 
 
 def queue_of(one: Queue) -> MessageQueue:
-    """The queue as the client speaks of it."""
+    """Return the queue as a `MessageQueue` of the client."""
     return MessageQueue(one.topic, one.broker, one.number)
 
 
 def puller_of(options: Options, group: str = GROUP) -> BlockingPuller:
-    """Reads where the options say."""
+    """Return a puller that reads from masters or slaves, by the options."""
     return BlockingPuller(group, nameserver=options.nameserver, read_from=options.read_from)
 
 
 def whole(options: Options) -> Seen:
-    """Every queue of the query; RuntimeError when one is away.  What was assigned and is gone is away too, unless
-    losses are passed over.
+    """Ask about every queue of the query; RuntimeError when one is away.  An assigned queue that is gone counts as
+    away, unless losses are passed over.
     """
     seen = look(options)
     away = away_of(options, seen)
@@ -67,14 +67,14 @@ def whole(options: Options) -> Seen:
 
 
 def away_of(options: Options, seen: Seen) -> dict[str, str]:
-    """Who has to be waited for, and why."""
+    """Return the groups and topics that have to be waited for, with the reason."""
     gone = seen.gone if options.is_strict else {}
     return {**seen.away, **{name: f"{why}; option failOnDataLoss=false goes on without" for name, why in gone.items()}}
 
 
 def look(options: Options, expected: Collection[Queue] = (), done: Collection[str] = ()) -> Seen:
-    """Every queue of the query that answers; `expected`: what a stream has read of so far, `done`: who of it was gone
-    before, and is not waited for.
+    """Ask about every queue of the query; `expected`: queues that a stream has read so far, `done`: groups and topics
+    of these that were gone before, and are not waited for.
     """
     seen = _looked(options, expected)
     for _ in range(options.retries):
@@ -89,14 +89,14 @@ def look(options: Options, expected: Collection[Queue] = (), done: Collection[st
 
 
 def masters_of(options: Options) -> BlockingPuller:
-    """Asks masters only: they alone know at once when a topic is made again."""
+    """Return a puller that asks only masters: slaves learn later that a topic was made again."""
     return BlockingPuller(GROUP, nameserver=options.nameserver, read_from=ReadFrom.MASTER)
 
 
 def identity(masters: BlockingPuller, options: Options, of: Iterable[Place]) -> Identity:
-    """What masters say now about these.
+    """Ask masters for cluster and generation of these places.
 
-    Who reads from slaves does not wait for a master: nothing is known of those of one that is away.
+    A query that reads from slaves does not wait for a master: places whose master is away are left out.
     """
     clusters, lives = {}, {}
     for place in sorted(of):
@@ -114,7 +114,7 @@ def identity(masters: BlockingPuller, options: Options, of: Iterable[Place]) -> 
 
 
 def bound(options: Options, where: Bound, of: Mapping[Queue, Ends]) -> dict[Queue, int]:
-    """The offset of each of these queues at which a query begins or ends.
+    """Return the offset of each of these queues at which a query begins or ends.
 
     ValueError: an offset is behind the queue's end, or an option names a queue that is not among these.
     """
@@ -135,7 +135,7 @@ def bound(options: Options, where: Bound, of: Mapping[Queue, Ends]) -> dict[Queu
 
 
 def sizes(options: Options, shares: Mapping[Queue, int], at: Mapping[Queue, int]) -> dict[Queue, int]:
-    """How large a message of each queue is, as stored, by a sample from the begin and one from the middle."""
+    """Estimate the stored bytes per message of each queue, from a sample at the begin and one in the middle."""
 
     def question(puller: BlockingPuller) -> dict[Queue, int]:
         return {queue: _size(puller, queue, at[queue], share) for queue, share in shares.items() if share}
@@ -144,7 +144,7 @@ def sizes(options: Options, shares: Mapping[Queue, int], at: Mapping[Queue, int]
 
 
 def asked(options: Options, group: str, question: Callable[[BlockingPuller], T]) -> T:
-    """The answer to a question, asked again while brokers do not answer."""
+    """Return the result of a request, which is repeated while brokers do not answer."""
     for left in range(options.retries, -1, -1):
         try:
             with puller_of(options, group) as puller:
@@ -203,7 +203,7 @@ def _looked(options: Options, expected: Collection[Queue]) -> Seen:
 def _cut(
     puller: BlockingPuller, expected: Iterable[Queue], told: Mapping[Place, Told], away: dict[str, str]
 ) -> dict[Queue, Ends]:
-    """Queues that a stream has read and the topic's route has no more, on groups that answer, with their ends."""
+    """Return queues, with their ends, that a stream has read and the topic's route lacks, on groups that answer."""
     found = {}
     for queue in expected:
         place = standing.place_of(queue)
@@ -216,7 +216,7 @@ def _cut(
 
 
 def _gone(options: Options, expected: Collection[Place], routes: Mapping[str, set[str]]) -> dict[str, str]:
-    """Groups that are not in the route of a topic which they had, and topics of a pattern that nobody has any more."""
+    """Return groups that are not in the route of a topic that they had, and missing topics of a pattern."""
     gone = {}
     wanted = set(expected) | {standing.place_of(one) for one in options.assigned}
     for topic, broker in sorted(wanted):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def gantrymq_transaction(
     df: DataFrame, batch_id: int, *, namesrv: str, sink_id: str, topic: str = "", **options: str
 ) -> None:
-    """Write one batch of a sink, if it has not been written before; returns when its messages are delivered or were."""
+    """Write one batch of a sink unless it was written before; when this returns, its messages are delivered."""
     given = {"gantrymq.namesrv": namesrv, "mode": "transactional", "sinkId": sink_id, "batchId": str(batch_id)}
     given |= options
     if topic:

@@ -5,8 +5,8 @@ numpy's and Arrow's.  The fixed part of a record, 88 bytes, is gathered into a m
 Properties are bytes `name 1 value 2 name 1 value 2`: with the separators squeezed out, and their places as offsets,
 they are the strings that a map's names and values are taken from.
 
-It knows the records that nearly everybody sends.  A stretch in which one is otherwise is decoded by `rows`, which also
-says what is wrong with bytes that are no records:
+It handles the usual records.  A stretch with any other record is decoded by `rows`, which also reports what is wrong
+with bytes that are no records:
 
     head         another magic, IPv6 hosts, a compressed body, another topic than the first one's
     body         does not match its checksum, where that is asked: an error; one that cannot be decompressed comes as it
@@ -51,7 +51,7 @@ log = logging.getLogger(__name__)
 
 
 class _OddError(Exception):
-    """These records are for `rows`."""
+    """The records are unusual and have to be decoded by `rows`; never leaves this module."""
 
 
 class Pulled:
@@ -66,7 +66,7 @@ class Pulled:
         self.offsets = self._field(20, 8)
 
     def batch(self, names: Sequence[str], end: int) -> pa.RecordBatch:
-        """Columns of the records below the queue offset `end`; RemoteProtocolError when bytes are no good record."""
+        """Return columns of the records below the queue offset `end`; RemoteProtocolError for a bad record."""
         count = int(np.searchsorted(self.offsets, end))
         self._starts, self._heads = self._starts[:count], self._heads[:count]
         self.offsets = self.offsets[:count]
@@ -135,7 +135,7 @@ class Pulled:
 
 
 class _Properties:
-    """Names and values of all records, one after the other, and how many each record has."""
+    """The property names and values of all records, one after the other, and how many each record has."""
 
     def __init__(self, data: bytes, lengths_at: np.ndarray[Any, Any], stops: np.ndarray[Any, Any]) -> None:
         starts = lengths_at + 2
@@ -181,7 +181,7 @@ class _Properties:
         places = self._rows * len(self._codes) + self._indices
         last = np.zeros((len(self._bounds) - 1) * len(self._codes), np.int64)
         first = np.copy(last)
-        last[places] = pairs  # who is assigned to later stays
+        last[places] = pairs  # the later assignment stays
         first[places[::-1]] = pairs[::-1]
         kept = np.flatnonzero(first[places] == pairs)
         if len(kept) == len(pairs):
@@ -195,13 +195,13 @@ class _Properties:
         return pa.MapArray.from_arrays(pa.array(self._bounds), self._names, self._values)
 
     def text(self) -> Any:
-        """As stored, without what does not count: Spark refuses to make a map of a name that stands there twice."""
+        """Return the stored text without repeated names: Spark refuses to make a map with a name twice."""
         pairs = compute.binary_join_element_wise(self._names, self._values, "\x01")
         lists = pa.ListArray.from_arrays(pa.array(self._bounds), pairs)
         return compute.binary_join_element_wise(compute.binary_join(lists, "\x02"), "", "\x02")
 
     def values_of(self, name: str, is_required: bool) -> Any:
-        """One value a record, null where it has none."""
+        """Return one value for each record, null where it has none."""
         found = np.flatnonzero(self._indices == self._codes.get(name, -1))
         which = np.full(len(self._bounds) - 1, -1)
         which[self._rows[found]] = found
@@ -224,7 +224,7 @@ def _warn(one: StoredMessage) -> None:
 
 
 def _starts(data: bytes) -> np.ndarray[Any, Any]:
-    """Where records begin, as far as their sizes are possible; the rest is for `rows` to complain about."""
+    """Return where records begin, as far as their sizes are possible; `rows` reports the first wrong one."""
     starts, at, end = [], 0, len(data)
     while end - at >= _RECORD_BYTES_MIN:
         (size,) = _SIZE.unpack_from(data, at)
@@ -244,7 +244,7 @@ def _heads(data: bytes, starts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _topic(data: bytes, ends: np.ndarray[Any, Any]) -> bytes:
-    """The topic that stands in all records."""
+    """Return the topic, if all records have the same."""
     if (ends < 0).any() or (ends >= len(data)).any():
         raise _OddError
     first = int(ends[0])
@@ -256,7 +256,7 @@ def _topic(data: bytes, ends: np.ndarray[Any, Any]) -> bytes:
 
 
 def _texts(pieces: Sequence[bytes]) -> Any:
-    """As `pa.array`, which looks for packages that are not installed whenever it is given Python's strings."""
+    """Make an array of texts; `pa.array` looks for packages that are not installed whenever it gets Python strings."""
     return pa.Array.from_buffers(pa.string(), len(pieces), [None, _offsets(pieces), pa.py_buffer(b"".join(pieces))])
 
 

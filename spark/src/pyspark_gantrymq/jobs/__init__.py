@@ -1,1 +1,1 @@
-"""Finished jobs over source and sink: each a pure `build(df) -> df`, and a `main` for `python -m` or spark-submit."""
+"""Ready-made jobs with source and sink: each has a pure `build(df) -> df`, and a `main` for `python -m`."""

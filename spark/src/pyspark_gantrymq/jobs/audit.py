@@ -30,7 +30,7 @@ QUEUE = ("topic", "brokerName", "queueId")
 
 
 def build(archived: DataFrame) -> DataFrame:
-    """A row per queue; `missing` and `twice` are 0 where all is well."""
+    """Return a row per queue; `missing` and `twice` are 0 in a complete archive."""
     offsets = archived.groupBy(*QUEUE).agg(
         f.min("queueOffset").alias("first"),
         f.max("queueOffset").alias("last"),
@@ -48,7 +48,7 @@ def build(archived: DataFrame) -> DataFrame:
 
 
 def against(audited: DataFrame, ends: DataFrame) -> DataFrame:
-    """The same, where a queue that ends before the checkpoint's `end` lacks what is between; empty queues excepted."""
+    """Add to `missing` the messages between a queue's end and the checkpoint's `end`; empty queues excepted."""
     joined = audited.join(ends, list(QUEUE), "full_outer")
     reaches = f.coalesce(f.col("last") + 1, f.col("start"))
     lacking = f.greatest(f.col("end") - reaches, f.lit(0))
@@ -57,7 +57,7 @@ def against(audited: DataFrame, ends: DataFrame) -> DataFrame:
 
 
 def ends_of(spark: SparkSession, checkpoint: str, began_late: bool = False) -> DataFrame:
-    """Where the last committed batch of a checkpoint ended, by queue, and the `start` of the queue.
+    """Return, by queue, where the last committed batch of a checkpoint ended, and the `start` of the queue.
 
     A start that is not known any more is 0, or with `began_late` the oldest position that is known.
     """
@@ -90,7 +90,7 @@ def _flat(nested: dict[str, dict[str, dict[str, int]]]) -> list[tuple[tuple[str,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Audit once; 1 when the archive is not what it should be."""
+    """Audit once; return 1 when the archive is not complete."""
     parser = launch.parser(__doc__, "audit")
     parser.add_argument("--archive", required=True, metavar="DIR")
     parser.add_argument("--checkpoint", metavar="DIR", help="of the archive job")

@@ -12,13 +12,13 @@ their order within a batch.
 The effect is one statement of SQL whose parameters are the columns of `build`, or, from a program, any function of a
 cursor and messages that can be pickled: `run(spark, source, consumption, ...)`.
 
-A message that the effect does not take (a value that is no number, a constraint) stands in `message_refused`, with its
-bytes and the database's words, and has no effect; the others of its chunk have theirs.  It is counted in each batch's
+A message that the effect refuses (a value that is no number, a constraint) is kept in `message_refused`, with its
+bytes and the database's error, and has no effect; the others of its chunk have theirs.  It is counted in each batch's
 `refused`, and its stub is open as before.  Once the reason is gone, delete its rows of `message_refused` and
 `message_log` and send it again, which `resend` does where there is a stub.  With `--fail-on-refusal` it fails the query
 instead, and nothing of the chunk remains.  Other errors of the effect (a missing table) always fail the query.
 
-With Redis (`--redis`) what is done already costs no transaction; see `prefilter` for why it decides nothing.
+With Redis (`--redis`) a message that is done already needs no transaction; the database still decides (`prefilter`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Effect = Callable[[Cursor, Sequence[Row]], None]
 
 @dataclass(frozen=True)
 class SqlEffect:
-    """One statement, carried out for every message with its columns as parameters (`:message_id`)."""
+    """One SQL statement, executed for every message with its columns as parameters (`:message_id`)."""
 
     text: str
 
@@ -85,7 +85,7 @@ class SqlEffect:
 
 @dataclass(frozen=True)
 class Consumption:
-    """What a task needs to know; pickled into executors."""
+    """The settings of a task; pickled into executors."""
 
     database: str
     group: str
@@ -110,7 +110,7 @@ class Counts:
 
 
 def build(messages: DataFrame) -> DataFrame:
-    """The parameters that an effect may use, one row per message."""
+    """Return the columns that an effect may use as parameters, one row per message."""
     return messages.select(
         texts.identifier(f.col("msgId")).alias("message_id"),
         f.col("topic"),
@@ -127,7 +127,7 @@ def build(messages: DataFrame) -> DataFrame:
 
 
 def consume(consumption: Consumption, rows: Iterable[Row]) -> Iterator[Counts]:
-    """For mapPartitions, in an executor: carry out a partition; one count of it."""
+    """Consume a partition, in an executor, for mapPartitions; yield its counts once."""
     prefilter = None
     if consumption.redis:
         prefilter = Prefilter(consumption.redis, consumption.group, consumption.redis_expiry_s)
@@ -152,12 +152,12 @@ def _carry_out_chunk(
         database = identity(cursor)
         done = prefilter.claim(database, [row["message_id"] for row in chunk])
     left = [{**row, "consumer_group": consumption.group} for row in chunk if row["message_id"] not in done]
-    # Everybody inserts in the order of the ids: two that hold some of each other's would wait for ever.
+    # All tasks insert in the order of the ids: otherwise two transactions could wait for each other for ever.
     ordered = sorted(left, key=lambda row: row["message_id"])
     fresh = [row for row, is_new in zip(ordered, inserted(cursor, SAY.log, ordered), strict=True) if is_new]
     fresh, confirmed = _confirmed(cursor, fresh)
     refused = _carry_out_effects(consumption, cursor, sorted(fresh, key=_place)) if fresh else []
-    # A stub that stayed confirmed would say that there was an effect: nobody could withdraw it or send it again.
+    # A stub that stays confirmed means that there was an effect: it could not be withdrawn or sent again.
     cursor.executemany(SAY.reopen, [row for row in refused if row["message_id"] in confirmed])
     ids = [row["message_id"] for row in left]
     if prefilter is not None and consumption.keeps_refused:
@@ -169,7 +169,7 @@ def _carry_out_chunk(
 
 
 def _carry_out_effects(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> list[Row]:
-    """Those of these that were refused and kept; all at once, and one by one where one of them is refused."""
+    """Execute the effects, all at once, and one by one if one is refused; return refused messages, which were kept."""
     if not consumption.keeps_refused:
         consumption.effect(cursor, messages)
         return []
@@ -182,11 +182,11 @@ def _carry_out_effects(consumption: Consumption, cursor: Cursor, messages: list[
 
 
 def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> str:
-    """The database's words when it refuses these, which then have no effect; empty: they have it."""
+    """Execute the effects; return the database's error when they were refused and undone, an empty text otherwise."""
     try:
         with cursor.connection.transaction():
             consumption.effect(cursor, messages)
-            # What is deferred to the COMMIT is looked at now: there it would fail the whole chunk, at every start.
+            # Deferred constraints are checked now: at the COMMIT they would fail the whole chunk, at every start.
             with cursor.connection.transaction(force_rollback=True):
                 cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except REFUSALS as error:
@@ -195,9 +195,9 @@ def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> s
 
 
 def _confirmed(cursor: Cursor, fresh: list[Row]) -> tuple[list[Row], set[str]]:
-    """Those that have an effect, and the ids of stubs that were confirmed for it.
+    """Confirm stubs; return the messages that may have an effect, and the ids of the stubs that were confirmed now.
 
-    They are before the effect: who withdraws one now waits, and is too late unless the effect is refused.
+    This comes before the effect: withdrawing one of them now waits, and is too late unless the effect is refused.
     """
     looked = list(zip(fresh, inserted(cursor, SAY.confirm, fresh), strict=True))
     others = [row for row, is_confirmed in looked if not is_confirmed]
@@ -212,7 +212,7 @@ def _place(row: Row) -> tuple[str, str, int, int]:
 
 
 def on_batch(consumption: Consumption, batch: DataFrame, number: int) -> dict[str, int]:
-    """For foreachBatch: carry it out, and say what was in it."""
+    """Consume a batch, for foreachBatch, and return its counts."""
     # Rows travel pickled: Spark's way by Arrow needs pandas, and the database is what takes the time.
     found = batch.rdd.map(_as_row).mapPartitions(partial(consume, consumption)).collect()
     counts = {"batch": number, **asdict(sum(found, Counts()))}
@@ -225,7 +225,7 @@ def _as_row(row: Any) -> Row:
 
 
 def prepare(database: str) -> None:
-    """The tables of the guarantee, where they are missing; of two that start at once the second waits."""
+    """Create missing tables of the guarantee; of two jobs that start at once the second waits."""
     carry_out_once(database, _make_tables)
 
 
@@ -243,7 +243,7 @@ def _make_tables(cursor: Cursor) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Consume until stopped, or with --once what is there."""
+    """Consume until stopped, or with --once what is there; return the exit code."""
     parser = launch.reads(launch.parser(__doc__, "idempotent"))
     parser.add_argument("--group", required=True, help="the consumer group in whose name message_log is kept")
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")

@@ -1,11 +1,11 @@
 """How every job starts: the flags that all of them have, the stream that they read, and how they end.
 
 `--once` works off what is there and ends (Trigger.AvailableNow), for schedules; without it a job runs until it is
-stopped.  `--option NAME=VALUE` reaches the source as it is, whatever the source knows.  Master, memory and the like are
-spark-submit's business; started by `python -m`, a job runs on `local[*,4]`, which unlike `local[*]` tries a task again.
+stopped.  `--option NAME=VALUE` is passed to the source unchanged.  Master, memory and the like are set by spark-submit.
+Started by `python -m`, a job runs on `local[*,4]`, which unlike `local[*]` repeats a failed task.
 `--conf NAME=VALUE` sets one of Spark's own settings in that case.
 
-An error ends the process with a code other than 0 and Spark's own text, so that anyone who restarts it knows.
+An error ends the process with a code other than 0 and Spark's own text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOCAL = {
 
 
 def parser(theory: str | None, name: str) -> argparse.ArgumentParser:
-    """The flags of every job; each adds its own."""
+    """Return the parser with the flags of every job; each job adds its own."""
     made = argparse.ArgumentParser(
         prog=f"python -m pyspark_gantrymq.jobs.{name}",
         description=theory,
@@ -44,7 +44,7 @@ def parser(theory: str | None, name: str) -> argparse.ArgumentParser:
 
 
 def reads(made: argparse.ArgumentParser, topics: bool = True) -> argparse.ArgumentParser:
-    """The flags of a job that reads a stream; one that knows its `topics` itself is not told them."""
+    """Add the flags of a job that reads a stream; without --subscribe when the job chooses its `topics` itself."""
     if topics:
         made.add_argument("--subscribe", required=True, metavar="TOPIC,TOPIC", help="what to read")
     made.add_argument("--namesrv", required=True, metavar="HOST:PORT;HOST:PORT", help="name servers")
@@ -57,7 +57,7 @@ def reads(made: argparse.ArgumentParser, topics: bool = True) -> argparse.Argume
 
 
 def session(given: Any) -> SparkSession:
-    """Spark as spark-submit has configured it, or on this machine."""
+    """Return the Spark session that spark-submit has configured, or one on this machine."""
     builder = SparkSession.builder.appName(given.app)
     # Set by spark-submit before it starts Python; a plain `python -m` has no master yet.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
@@ -75,7 +75,7 @@ def session(given: Any) -> SparkSession:
 
 
 def stream(spark: SparkSession, given: Any, **fixed: str) -> DataFrame:
-    """The messages, as a stream; `fixed` are options that the job decides."""
+    """Return the messages as a stream; `fixed` are options that the job sets."""
     if "subscribe" in given:
         fixed = {"subscribe": given.subscribe, **fixed}
     options = {"gantrymq.namesrv": given.namesrv, "startingOffsets": given.start, **fixed, **pairs(given.option)}
@@ -83,7 +83,7 @@ def stream(spark: SparkSession, given: Any, **fixed: str) -> DataFrame:
 
 
 def run(writer: Any, given: Any) -> int:
-    """Until the stream ends; the exit code.  What ended it comes out as an exception."""
+    """Run until the stream ends; return the exit code.  An error of the stream is raised."""
     trigger = {"availableNow": True} if given.once else {"processingTime": given.every}
     query = writer.option("checkpointLocation", given.checkpoint).trigger(**trigger).start()
     query.awaitTermination()
@@ -91,20 +91,20 @@ def run(writer: Any, given: Any) -> int:
 
 
 def archived(spark: SparkSession, folder: str) -> DataFrame:
-    """What the archive has.  Spark would take a topic of digits for a number, and drop its leading zeros."""
+    """Read the archive.  Topics are read as text: Spark would read digits as a number, without leading zeros."""
     fields = spark.read.parquet(folder).schema.fields
     names = [StructField(each.name, StringType()) if each.name == "topic" else each for each in fields]
     return spark.read.schema(StructType(names)).parquet(folder)
 
 
 def query_id(spark: SparkSession, checkpoint: str) -> str:
-    """The id that Spark gave to the query of a checkpoint when it began; another checkpoint has another."""
+    """Return the id that Spark gave to the query of a checkpoint; it is unique to the checkpoint."""
     (row,) = spark.read.text(f"{checkpoint}/metadata", wholetext=True).collect()
     return str(json.loads(row["value"])["id"])
 
 
 def pairs(texts: list[str]) -> dict[str, str]:
-    """NAME=VALUE, ... -> a mapping; ValueError without `=`."""
+    """Parse NAME=VALUE texts into a mapping; ValueError without `=`."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -115,18 +115,18 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 def say(**fields: object) -> None:
-    """A line of JSON for anyone who watches."""
+    """Print these fields as one line of JSON."""
     print(json.dumps(fields), flush=True)
 
 
 def sends(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """The flags of a job that sends what it finds, and ends."""
+    """Add the flags of a job that sends messages and ends."""
     made.add_argument("--namesrv", required=True, metavar="HOST:PORT;HOST:PORT", help="name servers")
     made.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the sink")
     return made
 
 
 def send(messages: DataFrame, given: Any) -> None:
-    """Through the sink; when this returns each of them is acknowledged."""
+    """Send messages through the sink; when this returns each of them is acknowledged."""
     options = {"gantrymq.namesrv": given.namesrv, **pairs(given.option)}
     messages.write.format("gantrymq").mode("append").options(**options).save()

@@ -1,4 +1,4 @@
-"""The tables of dead letters in PostgreSQL, and what is asked of them: plain SQL, as in gantry.guarantee.schema.
+"""The tables of dead letters in PostgreSQL, and their statements: plain SQL, as in gantry.guarantee.schema.
 
     dead_letter        one row per death: the same message may die again after a replay, then `replays` is one higher
     dead_letter_count  deaths per window, group, topic and class; counted with the row, so that no repetition counts
@@ -8,12 +8,12 @@ States of a letter, each step by one statement with the former state in its cond
 
     waiting -> approved (a person, or triage for transient ones when told so) -> sending -> sent
     waiting or approved -> rejected (a person)
-    sending -> waiting    it can never be sent as it is: `refused` has the broker's words, and a person decides
+    sending -> waiting    it can never be sent as it is: `refused` has the broker's remark, and a person decides
     sending -> approved   another letter of its run cannot; this one goes with the next run
 
-`sending` is written, with the number of the run, before the first byte leaves.  A run that was broken off is found by
+`sending` is written, with the number of the run, before the first byte is sent.  An interrupted run is found by
 the next one, which repeats it with the same letters under the same number; the sink knows whether it was delivered.
-A letter leaves `sending` only when the sink has said what became of its run, which is final.
+A letter leaves `sending` only when the sink has returned the final outcome of its run.
 """
 
 from __future__ import annotations

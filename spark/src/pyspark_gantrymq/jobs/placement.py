@@ -1,13 +1,13 @@
-"""On Kubernetes: can every executor write where the driver keeps its checkpoint?
+"""On Kubernetes: checks that every executor can write where the driver keeps its checkpoint.
 
 Executors write state and files beside the driver's offsets.  A volume that one node alone can mount (a claim without
 ReadWriteMany) is enough only while all of them are on that node.  Otherwise Kubernetes leaves executors waiting for a
-volume that they never get, or, with folders of nodes, gives each node a folder of its own: a job that hangs, or one
-that loses.  So a job looks at the start, once its executors have been placed, and ends with a sentence.
+volume that they never get, or, with folders of nodes, gives each node a folder of its own: the job hangs, or loses
+data.  So a job checks this at the start, once its executors have been placed, and ends with an error text.
 
-What it asks, as the pod's own account: its pod, the claims that it mounts, the pods of its executors (the role in
-spark/kubernetes/rights.yaml).  Claims of many nodes cost two requests.  Without the right to ask, it says so and goes
-on.  Executors that come later, for one that died, are not looked at.
+It reads, with the pod's own account: its pod, the claims that it mounts, the pods of its executors (the role in
+spark/kubernetes/rights.yaml).  With ReadWriteMany claims that is two requests.  Without the right to read, it prints a
+warning and goes on.  Executors that start later, in place of a lost one, are not checked.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TOO_MANY = 429
 
 
 class PlacementError(Exception):
-    """An executor is where the driver's volume is not."""
+    """An executor is on a node that cannot mount the driver's volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Api:
     account: Path = ACCOUNT
 
     def get(self, path: str) -> Document:
-        """A document; OSError when there is none.  A server that is busy or moving is asked again for a while."""
+        """Return a document; OSError when that is not possible.  A busy server is asked again for PATIENCE_S."""
         token = (self.account / "token").read_text().strip()
         request = urllib.request.Request(f"{self.server}{path}", headers={"Authorization": f"Bearer {token}"})
         trust = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
@@ -69,7 +69,7 @@ class Api:
 
 @dataclass(frozen=True, slots=True)
 class Driver:
-    """Who asks: its pod, and how its executors are found."""
+    """The driver's pod, and the labels of its executors."""
 
     namespace: str
     pod: str
@@ -78,7 +78,7 @@ class Driver:
 
 
 def check(spark: Any, environment: Mapping[str, str]) -> None:
-    """For a session; PlacementError when an executor cannot share the driver's volumes."""
+    """Check the executors of a session; PlacementError when one cannot share the driver's volumes."""
     settings = spark.sparkContext.getConf()
     if not settings.get("spark.master", "").startswith("k8s://") or not (ACCOUNT / "token").exists():
         return
@@ -101,7 +101,7 @@ def check(spark: Any, environment: Mapping[str, str]) -> None:
 
 
 def look(api: Api, driver: Driver, within_s: float = PLACED_S) -> None:
-    """The same by the API server alone: until each executor has its place, or too long."""
+    """Check by the API server until each executor has its node, `within_s` seconds at most."""
     pods = f"/api/v1/namespaces/{driver.namespace}/pods"
     own = api.get(f"{pods}/{driver.pod}")
     claims = {name: api.get(_claim(driver, name)) for name in sorted(mounted(own))}
@@ -124,7 +124,7 @@ def look(api: Api, driver: Driver, within_s: float = PLACED_S) -> None:
 
 
 def complaint(driver: Document, single: set[str], executors: Iterable[Document]) -> str:
-    """What is wrong with the places of executors that mount one of the claims `single`; empty: nothing."""
+    """Say what is wrong with the nodes of executors that mount one of the claims `single`; empty: nothing."""
     home = driver["spec"]["nodeName"]
     for each in executors:
         shared = sorted(mounted(each) & single)
@@ -146,13 +146,13 @@ def complaint(driver: Document, single: set[str], executors: Iterable[Document])
 
 
 def mounted(pod: Document) -> set[str]:
-    """The claims of a pod, by name."""
+    """Return the names of a pod's volume claims."""
     found = (each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes", ()))
     return {each["claimName"] for each in found if each}
 
 
 def _unplaced(pod: Document) -> str:
-    """Why the scheduler found no node."""
+    """Return why the scheduler found no node for the pod."""
     found = [each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "PodScheduled"]
     return "".join(str(each.get("message", "")) for each in found if each["status"] == "False")
 

@@ -1,10 +1,9 @@
-"""Messages sent from executors, and where each of them stands now, which Spark's way of writing has no room for.
+"""Sending messages from executors and returning the place of each, which Spark's writers cannot return.
 
-A `df.write` tells anyone who started it that all is done, and nothing of single rows; so this sends with the sink's own
-sender, at least once, from an ordinary task that returns places.  A task that Spark repeats sends its rows again, and
-their last places count.  A row that goes to the dead letters has no place, nor has one that is refused for good: that
-one is told with the broker's words, and the others go on.  A task that finds no broker fails, as a sink's does; then
-nothing is known of its rows.
+A `df.write` reports only that all rows are done.  So this sends with the sink's own sender, at least once, from an
+ordinary task that returns places.  A task that Spark repeats sends its rows again, and their last places count.  A row
+that goes to the dead-letter topic has no place.  Nor has one that is refused for good: it is returned with the broker's
+remark, and the others go on.  A task that finds no broker fails, as a sink's does; then nothing is known of its rows.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a message was not stored, and would not be if it were sent again."""
+    """A message that was refused for good, with the reason."""
 
     message_id: str
     topic: str
@@ -58,7 +57,7 @@ class Refusal:
 
 
 def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place | Refusal]:
-    """Send messages of columns of `_SCHEMA`: what became of each that did not go to the dead letters."""
+    """Send messages with columns of `_SCHEMA`; return the result of each that did not go to the dead-letter topic."""
     given = sinkoptions.read(options)
     if given.is_transactional:
         raise ValueError("a batch that is decided as a whole does not tell its messages' places; leave out option mode")
@@ -68,7 +67,7 @@ def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place | Refusa
 
 
 def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Place | Refusal]:
-    """For mapPartitions, in an executor: send a partition."""
+    """Send a partition, in an executor, for mapPartitions; yield the results."""
     found: dict[str, Place | Refusal] = {}
 
     def stored(row: sinkcolumns.Row, queue: MessageQueue, offset: int) -> None:
@@ -90,12 +89,12 @@ def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Plac
 
 
 def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Rows of some of the columns of `_SCHEMA`, as the sink takes them."""
+    """Yield rows with some of the columns of `_SCHEMA` as Arrow batches, which the sink takes."""
     for chunk in chunks(rows):
         schema = pa.schema([field for field in _SCHEMA if field.name in chunk[0]])
         yield pa.RecordBatch.from_pylist(chunk, schema)
 
 
 def as_row(row: Any) -> Row:
-    """As it travels: pickled."""
+    """Return a row as a dictionary that can be pickled, with its properties as pairs."""
     return {**row.asDict(), "properties": list(row.properties.items())}

@@ -1,14 +1,14 @@
-"""Redis before the database: who has worked on a message, so that a repetition costs no write.
+"""Redis before the database: it stores which messages are done, so that a repetition costs no write.
 
     <prefix>:<database>:<group>:<message id>  ->  "done", or "processing <owner>"; both expire
 
-`claim` asks for a whole chunk in two round trips: SET NX marks what nobody has marked, GET says how far the others are.
-Only ids that are *done* are left out.  One that somebody is processing goes to the database all the same: its owner may
-be dead, and the database's unique key decides who does it.  `done` marks after the COMMIT, never before.
+`claim` asks for a whole chunk in two round trips: SET NX marks ids without a mark, GET returns the marks of the others.
+Only ids that are *done* are left out.  An id that is "processing" goes to the database all the same: its owner may
+be dead, and the database's unique key decides which task does it.  `done` marks after the COMMIT, never before.
 
-Never the judge.  Redis away, emptied or full: the database does more, nothing else changes.  And a database that lost
-what Redis remembers (restored, failed over to a replica that lagged, table truncated) has another identity: it is
-part of every key, so that nothing that was marked for the former one counts.
+Redis never decides.  When it is unreachable, emptied or full, the database has more work, and nothing else changes.  A
+database that lost rows which Redis has marks for (restored, failed over to a lagging replica, table truncated) has
+another identity.  The identity is part of every key, so marks for the former one do not count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SELECT (SELECT system_identifier FROM pg_control_system()) || '-' || left(pg_wal
 
 
 def identity(cursor: Cursor) -> str:
-    """What tells this message_log from every other one, and from its own former state."""
+    """Return a text that identifies this message_log, and changes when the table or the database was set back."""
     cursor.execute(_IDENTITY)
     row = cursor.fetchone()
     assert row is not None
@@ -54,7 +54,7 @@ def _redis(url: str) -> Any:
 
 
 class Prefilter:
-    """One task's; after the first failure it lets everything through.  `url` may be @FILE, as of a database."""
+    """The pre-filter of one task; after its first failure it filters nothing.  `url` may be @FILE, as of a database."""
 
     def __init__(self, url: str, group: str, expiry_s: int) -> None:
         self._group = group
@@ -63,7 +63,7 @@ class Prefilter:
         self._redis: Any = _redis(conninfo(url))
 
     def claim(self, database: str, ids: Sequence[str]) -> set[str]:
-        """Mark what is new, and say which of the ids are done."""
+        """Mark new ids as "processing", and return the ids that are done."""
         keys = [self._key(database, each) for each in ids]
         marked = self._all([("SET", key, self._owner, "NX", "EX", self._expiry_s) for key in keys])
         others = [(each, key) for each, key, was_free in zip(ids, keys, marked, strict=False) if not was_free]
@@ -71,16 +71,16 @@ class Prefilter:
         return {each for (each, _), value in zip(others, values, strict=False) if value == DONE}
 
     def done(self, database: str, ids: Sequence[str]) -> None:
-        """These are committed."""
+        """Mark ids whose transaction is committed as done."""
         self._all([("SET", self._key(database, each), DONE, "EX", self._expiry_s) for each in ids])
 
     def close(self) -> None:
-        """Leave."""
+        """Close the connection."""
         if self._redis is not None:
             self._redis.close()
 
     def _all(self, commands: Sequence[tuple[object, ...]]) -> list[Any]:
-        """Their answers; none when Redis cannot be asked."""
+        """Send these commands in one round trip and return the answers; none when Redis does not answer."""
         if self._redis is None or not commands:
             return []
         pipeline = self._redis.pipeline(transaction=False)

@@ -3,20 +3,20 @@
     python -m pyspark_gantrymq.jobs.replay --database postgresql://... --approve ID,ID --by NAME
     python -m pyspark_gantrymq.jobs.replay --database postgresql://... --namesrv HOST:PORT --send
 
-What may be sent stands in `dead_letter`, in the state `approved`, written there by a person with --approve, by plain
-SQL, or by triage.  A run first marks what it takes as `sending`, then sends it: to the topic where it was sent first,
-under its own id, with DLQ_REPLAYS one higher and a delay that grows with it.  Then it is `sent`.
+Letters that may be sent have the state `approved` in `dead_letter`; it is set by a person with --approve, by plain SQL,
+or by triage.  A run first marks its letters as `sending`, then sends them: to the topic where they were sent first,
+under their own ids, with DLQ_REPLAYS one higher and a delay that grows with it.  Then they are `sent`.
 
 A run has 32 MiB of bodies, keys and properties at most, and the next one follows at once while letters are approved.
 
 Each run is one batch of a transactional sink, under its own number: all of it is delivered or nothing, and nothing
-twice.  A run that was broken off, wherever that was, is repeated by the next one with the same letters and number, and
-the broker knows whether it was delivered.  Runs follow one another, a second one waits.  Brokers without such sinks
-(Apache's) are served by `--option mode=at-least-once`: then a run that is repeated sends again, under the same ids.
+twice.  A run that was interrupted is repeated by the next one with the same letters and number, and the broker knows
+whether it was delivered.  Only one run is under way at a time; a second one waits.  For brokers without such sinks
+(Apache's) use `--option mode=at-least-once`: then a run that is repeated sends again, under the same ids.
 
-A letter that can never be sent as it is (no topic, too large for it) holds nobody up: its run is closed, which means
-that nothing of it is ever delivered (see `runs`), the letter waits for a person again, with the broker's words in
-`refused`, and the others go with the next run at once.  The exit code is 1 then.
+A letter that can never be sent as it is (no topic, too large for it) does not delay the others: its run is closed,
+which means that nothing of it is ever delivered (see `runs`).  The letter waits for a person again, with the broker's
+remark in `refused`, and the others go with the next run at once.  The exit code is 1 then.
 
 A message that dies again comes back by triage with the higher count; after the third replay it is poison.
 For one group alone, without a database: `gantry dlq replay`.
@@ -52,7 +52,7 @@ Send = Callable[[DataFrame, int, int], runs.Sent]  # messages, the run's number,
 
 
 def build(approved: DataFrame) -> DataFrame:
-    """What the sink sends for letters."""
+    """Return the messages that the sink sends for letters."""
     written = f.from_json("properties", "map<string,string>")
     counted = f.col("replays") + 1
     return approved.select(
@@ -69,7 +69,7 @@ def build(approved: DataFrame) -> DataFrame:
 
 
 def approve(database: str, ids: Sequence[str], by: str, text: str = letters.APPROVE) -> int:
-    """How many letters of these ids changed their state: those that may be replayed once more."""
+    """Approve or reject letters; return how many changed their state.  Only letters that may be replayed do."""
 
     def work(cursor: Cursor, wanted: Sequence[str]) -> int:
         changed = 0
@@ -83,7 +83,7 @@ def approve(database: str, ids: Sequence[str], by: str, text: str = letters.APPR
 
 
 def take(now_ms: int, cursor: Cursor, run: int) -> tuple[list[tuple[Any, ...]], int]:
-    """The letters of a run, marked as on their way, and when it began; the same when it is asked again."""
+    """Mark the letters of a run as `sending`; return them and when the run began.  A repeated call returns the same."""
     cursor.execute(letters.RUN, {"run": run, "now_ms": now_ms})
     if cursor.rowcount:
         cursor.execute(letters.CLAIM, {"run": run, "rows_max": ROWS_MAX, "bytes_max": BYTES_MAX})
@@ -94,7 +94,7 @@ def take(now_ms: int, cursor: Cursor, run: int) -> tuple[list[tuple[Any, ...]], 
 
 
 def one_run(spark: SparkSession, database: str, now_ms: int, send: Send) -> dict[str, int]:
-    """Finish what was broken off, then send what is approved; the last run's number, and how many letters each was.
+    """Finish an interrupted run, then send approved letters; return the last run's number and counts of letters.
 
     `refused` letters wait for a person; each costs its run, and what was not refused goes with the next.
     """
@@ -114,7 +114,7 @@ def one_run(spark: SparkSession, database: str, now_ms: int, send: Send) -> dict
 
 
 def _carry_out_run(spark: SparkSession, database: str, now_ms: int, run: int, send: Send) -> tuple[int, int]:
-    """How many letters were sent, and how many can never be; those that are neither are approved as before."""
+    """Carry out one run; return how many letters were sent, and how many can never be; others stay approved."""
     ((taken, began_ms),) = carry_out(database, [run], partial(take, now_ms))
     sent = runs.Sent(is_delivered=True)
     if taken:
@@ -136,7 +136,7 @@ def _close(sent: runs.Sent, cursor: Cursor, run: int) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Approve, reject or send; 1 when letters were refused."""
+    """Approve, reject or send; return 1 when letters were refused."""
     parser = launch.parser(__doc__, "replay")
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -161,7 +161,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     now_ms = time.time_ns() // 1_000_000
 
     def send(rows: DataFrame, run: int, began_ms: int) -> runs.Sent:
-        # Another database, or one that was set back, has runs of the same number: they are not the same run.
+        # Another database, or one that was set back, may have other runs with the same numbers.
         sink = {"mode": "transactional", "sinkId": given.sink, "batchId": str(run), "owner": f"run-{began_ms}"}
         return runs.send(rows, {"gantrymq.namesrv": given.namesrv, **sink, **launch.pairs(given.option)})
 

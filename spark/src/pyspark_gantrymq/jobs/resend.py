@@ -1,9 +1,9 @@
-"""Send again what should have had its effect by now and has not: a scan over message_stub and message_log.
+"""Resends messages that should have had their effect by now and have not: a scan over message_stub and message_log.
 
     python -m pyspark_gantrymq.jobs.resend --namesrv HOST:PORT --database postgresql://... --group packing
         [--once] [--every 30] [--resends-max 5] [--backoff 60] [--backlog 0] [--void ID,ID]
 
-One pass: the question `missing` (gantry.guarantee.schema, five conditions), then for each stub that it finds the
+One pass: the query `missing` (gantry.guarantee.schema, five conditions), then for each stub that it finds the
 counter is raised and the next time set, with a guard on the counter, and only then the message is sent, under its own
 id; its new place is written into its stub, so that it is not missing again while it waits in a backlog.  This happens
 in portions of 32 MiB of bodies, keys and properties.  Two jobs at once share the work.  A job that dies in between has
@@ -12,8 +12,8 @@ backoff, which doubles with each time and has `--backlog`, the time that the gro
 database that does not answer is asked again in the next pass.  While no name server knows a master nothing is claimed:
 an outage must not use up what may be sent again.
 
-What a person has to look at is counted in each pass: stubs that were refused for good, with the broker's words on
-stderr (they are tried until they are exhausted, and hold nobody up), exhausted, stuck, unplaced ones.
+Stubs that need a person are counted in each pass: refused ones, with the broker's remark on stderr (they are tried
+until they are exhausted, and do not delay others), exhausted, stuck, unplaced ones.
 `--show-for-a-person` prints their ids and sends nothing; `--void` withdraws stubs, which are then never sent again and
 have no effect.  `--log-kept HOURS` deletes rows of message_log that no question needs, of messages that the broker
 stored before that; without it the table grows for ever.  A message whose row is gone has its effect again when it comes
@@ -57,7 +57,7 @@ Send = Callable[[DataFrame], Sequence[Place | Refusal]]
 
 @dataclass(frozen=True)
 class Rules:
-    """When a stub is sent again, and how many in one pass."""
+    """Settings: when a stub is sent again, and how many in one pass."""
 
     group: str
     resends_max: int = 5
@@ -68,7 +68,7 @@ class Rules:
     log_kept_ms: int = 0  # how long rows of message_log are kept at least; 0: they are never deleted
 
     def parameters(self, now_ms: int) -> dict[str, object]:
-        """As the statements name them."""
+        """Return the parameters of the statements."""
         return {
             "consumer_group": self.group,
             "resends_max": self.resends_max,
@@ -78,12 +78,12 @@ class Rules:
         }
 
     def next_ms(self, now_ms: int, resends: int) -> int:
-        """When a stub that is sent for the `resends`-th time is due again: after this pass, whatever the backoff is."""
+        """Return when a stub is due again after its `resends`-th resend; always after this pass."""
         return now_ms + max(1, self.backlog_ms + (self.backoff_ms << min(resends - 1, _DOUBLED_MAX)))
 
 
 def build(stubs: DataFrame) -> DataFrame:
-    """What the sink sends for stubs."""
+    """Return the messages that the sink sends for stubs."""
     written = f.from_json("properties", "map<string,string>")
     return stubs.select(
         "topic",
@@ -97,10 +97,10 @@ def build(stubs: DataFrame) -> DataFrame:
 
 
 def claim(rules: Rules, now_ms: int, cursor: Cursor) -> list[Row]:
-    """Missing stubs that are ours to send, their counters raised: some, of BYTES_MAX together."""
+    """Claim missing stubs by raising their counters, and return them: at most BYTES_MAX together."""
     rows = first_of(cursor, SAY.missing, rules.parameters(now_ms), BYTES_MAX, _size)
     found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
-    # In the order of their ids, so that two jobs never wait for each other in a circle.
+    # In the order of their ids, so that two jobs never wait for each other.
     found.sort(key=lambda row: str(row["message_id"]))
     wanted = [{**row, "next_resend_at_ms": rules.next_ms(now_ms, row["resends"] + 1)} for row in found]
     return [row for row, is_ours in zip(found, inserted(cursor, SAY.claim, wanted), strict=True) if is_ours]
@@ -111,7 +111,7 @@ def _size(row: tuple[Any, ...]) -> int:
 
 
 def note(claimed: Sequence[Row], found: Sequence[Place], cursor: Cursor) -> int:
-    """How many of these that were claimed and sent stand where they are now; not those that were sent again since."""
+    """Store the places of messages that were claimed and sent; return how many, without those sent again since."""
     now = {place.message_id: place for place in found}
     # Claimed with the count of before; in the order of their ids, as above.
     rows = [
@@ -127,7 +127,7 @@ def _noted(claimed: Sequence[Row], cursor: Cursor, found: Sequence[Place]) -> in
 
 
 def forgotten(database: str, rules: Rules, now_ms: int) -> int:
-    """How many rows of message_log were deleted: in many transactions, so that none is long and the next pass comes."""
+    """Delete old rows of message_log in many short transactions; return how many."""
     total = 0
     for count in carry_out(database, [rules] * FORGETS_MAX, partial(forget, now_ms)):
         total += count
@@ -137,20 +137,20 @@ def forgotten(database: str, rules: Rules, now_ms: int) -> int:
 
 
 def forget(now_ms: int, cursor: Cursor, rules: Rules) -> int:
-    """Delete some rows of message_log that are older than `log_kept_ms` and that no question needs; how many."""
+    """Delete some rows of message_log that are older than `log_kept_ms` and not needed; return how many."""
     cursor.execute(SAY.forget, {"consumer_group": rules.group, "before_ms": now_ms - rules.log_kept_ms})
     return cursor.rowcount
 
 
 def withdraw(database: str, ids: Sequence[str]) -> int:
-    """How many of these stubs are void now; the others had their effect, were void before, or are not there."""
+    """Withdraw stubs; return how many.  The others had their effect, were void before, or do not exist."""
     rows = [{"message_id": message_id} for message_id in sorted(set(ids))]
     (changed,) = carry_out(database, [rows], lambda cursor, each: sum(inserted(cursor, SAY.void, each)))
     return int(changed)
 
 
 def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[str]]:
-    """Ids by the reason why nobody but a person can help."""
+    """Return ids of stubs that need a person, by the reason."""
     found = {}
     for name, question in (("exhausted", SAY.exhausted), ("stuck", SAY.stuck), ("unplaced", SAY.unplaced)):
         cursor.execute(f"SELECT message_id FROM ({question}) AS found", rules.parameters(now_ms))  # without bodies
@@ -161,7 +161,7 @@ def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[st
 def one_pass(
     spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Send
 ) -> dict[str, int]:
-    """Claim, send and note the places, so many bytes at a time, and count."""
+    """Run one pass: claim, send and store the places, a bounded number of bytes at a time; return the counts."""
     refusals: list[Refusal] = []
     sent = 0
     while sent < rules.rows_max:
@@ -184,14 +184,14 @@ def one_pass(
 
 
 def check_masters(nameservers: str) -> None:
-    """UnreachableError while no name server knows a group that has a master: nothing could be sent."""
+    """Raise UnreachableError while no name server knows a group with a master: nothing could be sent."""
     with BlockingSinks(nameservers) as brokers:
         if not brokers.cluster().masters():
             raise UnreachableError(f"no group that is registered at {nameservers} has a master")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """One pass with --once (exit code 1 when something was refused), else one every so often, until stopped."""
+    """Run one pass with --once (exit code 1 when something was refused), else one per period, until stopped."""
     parser = launch.sends(launch.parser(__doc__, "resend"))
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     parser.add_argument("--group", required=True, help="the consumer group whose log says what arrived")

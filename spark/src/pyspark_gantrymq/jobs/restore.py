@@ -1,4 +1,4 @@
-"""Send archived messages again, with the keys, tags, properties and ids that they had.
+"""Sends archived messages again, with the keys, tags, properties and ids that they had.
 
     python -m pyspark_gantrymq.jobs.restore --namesrv HOST:PORT --archive DIR
         [--topic Orders] [--from INSTANT] [--to INSTANT] [--id ID,ID] [--into TOPIC]
@@ -23,7 +23,7 @@ from pyspark_gantrymq.jobs.sendable import properties, sharding_key
 
 
 def build(archived: DataFrame, into: str | None = None) -> DataFrame:
-    """What the sink sends, in the order of the queues."""
+    """Return the messages that the sink sends, in the order of the queues."""
     queue = ("topic", "brokerName", "queueId")
     ordered = archived.repartition(*queue).sortWithinPartitions(*queue, "queueOffset")
     return ordered.select(
@@ -39,7 +39,7 @@ def build(archived: DataFrame, into: str | None = None) -> DataFrame:
 
 
 def chosen(archived: DataFrame, topic: str | None, start: str | None, end: str | None, ids: Sequence[str]) -> DataFrame:
-    """Those that were asked for: stored from `start` on and before `end`."""
+    """Return the archived messages with this topic and these ids, stored from `start` on and before `end`."""
     if topic:
         archived = archived.where(f.col("topic") == topic)
     if start:
@@ -50,7 +50,7 @@ def chosen(archived: DataFrame, topic: str | None, start: str | None, end: str |
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Send once."""
+    """Send the chosen messages once; return the exit code."""
     parser = launch.sends(launch.parser(__doc__, "restore"))
     parser.add_argument("--archive", required=True, metavar="DIR")
     parser.add_argument("--topic", help="only what was sent to this one")

@@ -1,14 +1,13 @@
-"""A run of `replay` at the sink: one batch, which is delivered as a whole, or closed so that none of it ever will be.
+"""A run of `replay` at the sink: one batch, which is delivered as a whole, or closed so that none of it ever is.
 
     no letter is refused       the batch is committed               delivered
-    one is refused for good    its number is decided to be empty    closed; who is refused is told
-    the run fails otherwise    the same                             closed; the error is told
+    one is refused for good    its number is decided to be empty    closed; the refused letter is returned
+    the run fails otherwise    the same                             closed; the error is returned
     brokers do not answer      nothing is known                     an error; the next start repeats it
 
-To close a run is to commit the empty batch in the name of another owner.  The first commit of a number wins and keeps
-its owner, and another owner is refused.  So who of the two is let in says what became of a run: however often somebody
-asks, also after a driver that was killed before it heard, and anyone who comes late with letters of a closed run is
-refused.
+A run is closed by committing the empty batch in the name of another owner.  The first commit of a number is final and
+keeps its owner, and another owner is refused.  So the owner that is accepted tells the outcome of a run, however often
+it is asked, also after a driver that was killed before it got the answer.  Late letters of a closed run are refused.
 
 With `mode=at-least-once` there are no batches: what is not refused is sent.
 """
@@ -39,7 +38,7 @@ _OF_TRANSACTIONS = ("sinkId", "batchId", "owner")
 
 @dataclass(frozen=True)
 class Sent:
-    """What became of a run; where it is not delivered, nothing of it ever will be."""
+    """The outcome of a run; if it is not delivered, nothing of it ever is."""
 
     is_delivered: bool
     refused: tuple[Refusal, ...] = ()
@@ -47,7 +46,7 @@ class Sent:
 
 
 def send(messages: DataFrame, options: Mapping[str, str]) -> Sent:
-    """Send a run, with the sink's options; an exception: nobody knows, and it has to be repeated as it is."""
+    """Send a run, with the sink's options.  After an exception the outcome is unknown; the run has to be repeated."""
     if options.get("mode") == sinkoptions.AT_LEAST_ONCE:
         options = {name: text for name, text in options.items() if name not in _OF_TRANSACTIONS}
     given = sinkoptions.read(options)
@@ -76,13 +75,13 @@ def _written(writer: BatchWriter, rows: Iterable[Row]) -> Iterator[Written]:
 
 
 def _is_decided(given: sinkoptions.SinkOptions, one: SinkBatch) -> bool:
-    """Whether a run that was broken off had come so far."""
+    """Return whether an interrupted run had been decided."""
     with BlockingSinks(given.namesrv, given.commit_timeout_s) as sinks:
         return sinks.decision(one).batch >= one.batch
 
 
 def _is_delivered(given: sinkoptions.SinkOptions, one: SinkBatch, why: Exception | None = None) -> bool:
-    """Close a batch, unless it was delivered; an exception (`why`, if there is one) when neither can be had."""
+    """Close a batch unless it was delivered; return whether it was.  An exception (`why`, if given) if that fails."""
     try:
         with BlockingSinks(given.namesrv, given.commit_timeout_s) as sinks:
             is_closed = _is_let_in(sinks, replace(one, owner=one.owner + _CLOSER))
@@ -95,7 +94,7 @@ def _is_delivered(given: sinkoptions.SinkOptions, one: SinkBatch, why: Exception
 
 
 def _is_let_in(sinks: BlockingSinks, one: SinkBatch) -> bool:
-    """Whether the batch belongs to this owner, or to one without a name; it is ended then, and empty if it was open."""
+    """Commit the batch as empty; return whether it belongs to this owner, or to none: then it is ended."""
     try:
         sinks.commit(one, [], [])
     except RefusedError as error:

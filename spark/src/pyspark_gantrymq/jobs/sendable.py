@@ -1,4 +1,4 @@
-"""Messages that were read, as rows that the sink sends again: the same message, under its own id.
+"""Turning messages that were read into rows for the sink: the same messages, under their own ids.
 
 What RocketMQ writes into a message's properties on its way (delays, redeliveries, halves of transactions, the id) is
 taken out, so that the copy goes its own way; the sink would refuse it.  Keys, tags, sharding key and id have columns of
@@ -17,7 +17,7 @@ GONE = sorted({*RESERVED_PROPERTIES, *_OURS})
 
 
 def properties(found: Column, *gone: str, **more: Column) -> Column:
-    """A message's own properties without `gone`, and `more`, which replaces what was there."""
+    """Return a message's own properties without `gone`, and with `more`, which overrides them."""
     without = [*GONE, *gone, *more]
     left = f.map_filter(
         f.coalesce(found, f.create_map().cast("map<string,string>")),
@@ -30,5 +30,5 @@ def properties(found: Column, *gone: str, **more: Column) -> Column:
 
 
 def sharding_key(found: Column) -> Column:
-    """What a message was kept in order with."""
+    """Return the sharding key of a message; null without one."""
     return found[SHARDING_KEY].alias("shardingKey")

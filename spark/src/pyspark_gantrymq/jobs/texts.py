@@ -1,4 +1,4 @@
-"""Columns of messages that others wrote, as PostgreSQL can keep them.
+"""Converting columns of foreign messages so that PostgreSQL can store them.
 
 A text of PostgreSQL has no NUL, an index no text of some kilobytes, an INTEGER no number above 2^31, and a body is not
 always text.  A message that breaks such a rule must not end a job that reads many: it is kept with what can be kept.
@@ -15,27 +15,27 @@ _NUL, _REPLACEMENT = "\\x00", "\ufffd"
 
 
 def storable(text: Column) -> Column:
-    """The text, each NUL replaced by U+FFFD."""
+    """Return the text with each NUL replaced by U+FFFD."""
     return f.regexp_replace(text, _NUL, _REPLACEMENT)
 
 
 def without_nul(text: str) -> str:
-    """The same of a text of ours."""
+    """Return a Python text with each NUL replaced by U+FFFD."""
     return text.replace("\0", _REPLACEMENT)
 
 
 def identifier(text: Column) -> Column:
-    """The text for an index; the SHA-256 of one that is too long, or that has a NUL, so that two stay different."""
+    """Return the text for an index; the SHA-256 of one that is too long or has a NUL, so that it stays unique."""
     is_good = (f.length(text) <= ID_CHARACTERS_MAX) & ~text.rlike(_NUL)
     return f.when(text.isNull() | is_good, text).otherwise(f.sha2(text.cast("binary"), 256))
 
 
 def count(text: Column) -> Column:
-    """A small number that a property holds; 0 for anything else."""
+    """Return the small number that a property holds; 0 for anything else."""
     number = text.try_cast("bigint")
     return f.when(number.between(0, NUMBER_MAX), number).otherwise(f.lit(0)).cast("int")
 
 
 def json_or_null(body: Column) -> Column:
-    """What the body says as JSON; null where it is neither UTF-8 nor JSON."""
+    """Return the body as JSON; null where it is not UTF-8 or not JSON."""
     return f.get_json_object(f.try_validate_utf8(body.cast("string")), "$")

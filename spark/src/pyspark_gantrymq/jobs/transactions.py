@@ -1,10 +1,10 @@
-"""A task's work in PostgreSQL: one transaction per chunk of rows, repeated until its outcome is known.
+"""Transactions of a task in PostgreSQL: one per chunk of rows, repeated until its outcome is known.
 
 Runs in executors.  Each chunk is carried out by `work(cursor, rows)` inside one transaction.  When the connection
-breaks, or the database picks this transaction as a deadlock's victim, the chunk is begun again on a fresh one.  That
-is only right for work that finds out by itself what it did before, because the break may have come after the COMMIT and
-before its answer: all work here begins with an insert into a table with a unique key, and does the rest only for rows
-that were inserted (gantry.guarantee.schema).  The same holds for Spark's own repetition of tasks and batches.
+breaks, or the database picks this transaction as a deadlock's victim, the chunk is begun again on a fresh one.  The
+break may have come after the COMMIT and before its answer, so the work has to be idempotent: it begins with an insert
+into a table with a unique key, and does the rest only for rows that were inserted (gantry.guarantee.schema).  The same
+holds for Spark's own repetition of tasks and batches.
 
 A database that is away longer than ATTEMPTS fails the task; Spark tries it again, then the query ends with the cause,
 and the next start repeats the batch.  Chunks are bounded in rows and in bytes, since a body may have 4 MiB.
@@ -29,8 +29,8 @@ FETCH_ROWS = 16
 ATTEMPTS = 6
 PAUSE_S = 0.2  # before the second attempt; doubled with each further one
 CONNECT_S = 10
-# A server that went without a word is noticed within a minute; libpq's own default is two hours.  What the connection
-# string says of these counts.
+# A server that disappeared silently is noticed within a minute; libpq's own default is two hours.  Values in the
+# connection string override these.
 ALIVE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 UNREADABLE = (
     "the connection string of --database cannot be read, and is not shown because of its password; there are "
@@ -45,7 +45,7 @@ T = TypeVar("T")
 
 
 def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
-    """Runs of rows that fit one transaction; `body` is what counts."""
+    """Yield runs of rows that fit into one transaction; their size is that of `body`."""
     chunk: list[Row] = []
     size = 0
     for row in rows:
@@ -59,7 +59,7 @@ def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def carry_out(database: str, parts: Iterable[T], work: Callable[[Cursor, T], Any]) -> Iterator[Any]:
-    """The result of `work` for each part, once its transaction is known to be committed."""
+    """Yield the result of `work` for each part, once its transaction is known to be committed."""
     connection: Connection | None = None
     try:
         for part in parts:
@@ -83,7 +83,7 @@ def carry_out(database: str, parts: Iterable[T], work: Callable[[Cursor, T], Any
 
 
 def carry_out_once(database: str, work: Callable[[Cursor], T]) -> T:
-    """What one piece of work brings, its transaction known to be committed."""
+    """Return the result of `work` once its transaction is known to be committed."""
     (result,) = carry_out(database, [None], lambda cursor, _: work(cursor))
     return result  # type: ignore[no-any-return]
 
@@ -91,7 +91,7 @@ def carry_out_once(database: str, work: Callable[[Cursor], T]) -> T:
 def first_of(
     cursor: Cursor, text: str, parameters: Row, bytes_max: int, size_of: Callable[[tuple[Any, ...]], int]
 ) -> list[tuple[Any, ...]]:
-    """The first rows of a question, in its order, of so many bytes together, and at least one.
+    """Return the first rows of a query, in its order, of at most so many bytes together, and at least one row.
 
     The others do not leave the database: a row may have some MiB, and the driver holds what is returned.
     """
@@ -109,7 +109,7 @@ def first_of(
 
 
 def connect(database: str) -> Connection:
-    """A connection whose commits survive the database's own crash: Spark's checkpoint moves on because of them."""
+    """Open a connection whose commits survive a crash of the database: Spark's checkpoint moves on after them."""
     target = conninfo(database)
     given = _check(target)
     alive: dict[str, Any] = {name: value for name, value in ALIVE.items() if name not in given}
@@ -123,12 +123,12 @@ def connect(database: str) -> Connection:
 
 
 def conninfo(database: str) -> str:
-    """What libpq takes, from the file that `@FILE` names or as it is."""
+    """Return the connection string for libpq, read from the file for `@FILE`."""
     return Path(database[1:]).read_text(encoding="utf-8").strip() if database.startswith("@") else database
 
 
 def _check(target: str) -> dict[str, Any]:
-    """Its parts; ValueError for what libpq's error would show: the whole, or a piece of the password as a host."""
+    """Return the parts of a connection string; a ValueError without it, because libpq's error would show passwords."""
     try:
         parts = conninfo_to_dict(target)
     except psycopg.ProgrammingError:
@@ -141,12 +141,12 @@ def _check(target: str) -> dict[str, Any]:
 
 
 def inserted(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
-    """Whether each row was inserted by this `INSERT ... ON CONFLICT DO NOTHING`, or changed by this UPDATE."""
+    """Return whether each row was inserted by this `INSERT ... ON CONFLICT DO NOTHING`, or changed by this UPDATE."""
     return bring_a_row(cursor, f"{text}\nRETURNING 1", rows)
 
 
 def bring_a_row(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
-    """Whether the statement brings something for each of these, all in one round trip."""
+    """Return for each row whether the statement returns a row, all in one round trip."""
     given = list(rows)
     if not given:
         return []

@@ -1,4 +1,4 @@
-"""Dead letters, sorted: why each one died, what can be done about it, and how many die of what.
+"""Sorts dead letters: why each one died, what can be done about it, and how many died for which reason.
 
     python -m pyspark_gantrymq.jobs.triage --namesrv HOST:PORT --database postgresql://... --checkpoint DIR [--once]
         [--error-property ERROR_CLASS] [--transient REGEX] [--expire-after HOURS] [--archive DIR] [--approve-transient]
@@ -8,13 +8,13 @@ per window, group, topic and class (see `letters`).  The class is what the consu
 the message up; without one it is `malformed body` where the body is not the JSON that it was meant to be (`--json`),
 and `unknown` otherwise.  The route:
 
-    expired    born longer ago than --expire-after: nobody wants it any more; --archive keeps it as Parquet as well
+    expired    born longer ago than --expire-after: no longer needed; --archive keeps it as Parquet as well
     transient  its class matches --transient, and it died less than 4 times: worth a replay, once approved
     poison     everything else: kept with its raw bytes, for a person
 
 A letter that is malformed in any way ends nothing: see `texts` for what the tables keep of it.
-Nothing is sent again here: that is `replay`'s, of what was approved.  `--approve-transient` approves transient letters
-as they come.  A batch that is repeated changes nothing: the rows are there already, and counts rise only with new rows.
+Nothing is sent again here: `replay` sends what was approved.  `--approve-transient` approves transient letters as they
+come.  A batch that is repeated changes nothing: the rows exist already, and counts rise only with new rows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _COUNTED = ("window_start_ms", "consumer_group", "topic", "error_class", "route"
 
 @dataclass(frozen=True)
 class Rules:
-    """How letters are sorted."""
+    """Settings by which letters are sorted; `expire_after_h` in hours, `window_ms` of the counts."""
 
     error_property: str = "ERROR_CLASS"
     is_json: bool = False
@@ -52,7 +52,7 @@ class Rules:
 
 
 def build(dead: DataFrame, rules: Rules, now: Column | None = None) -> DataFrame:
-    """A row of `dead_letter` per message, and the window that it counts in."""
+    """Return a row of `dead_letter` per message, and the window in which it counts."""
     prop = f.col("properties")
     age_ms = f.unix_millis(now if now is not None else f.current_timestamp()) - f.unix_millis("bornTimestamp")
     malformed = f.when(texts.json_or_null(f.col("body")).isNull(), f.lit("malformed body"))
@@ -83,7 +83,7 @@ def build(dead: DataFrame, rules: Rules, now: Column | None = None) -> DataFrame
 
 
 def keep(database: str, approve: bool, rows: Iterable[Any]) -> Iterator[tuple[int, int]]:
-    """For mapPartitions, in an executor: write letters; how many each transaction saw, and how many were new."""
+    """Write letters, in an executor, for mapPartitions; yield per transaction how many there were, and new ones."""
     yield from carry_out(database, chunks(row.asDict() for row in rows), partial(_keep_chunk, approve))
 
 
@@ -101,7 +101,7 @@ def _keep_chunk(approve: bool, cursor: Cursor, chunk: list[Row]) -> tuple[int, i
 
 
 def on_batch(database: str, approve: bool, folder: str, batch: DataFrame, number: int) -> dict[str, int]:
-    """For foreachBatch: write the letters, expired ones into this folder too, and say how many there were."""
+    """Write the letters of a batch, expired ones into this folder too; return the counts.  For foreachBatch."""
     batch.persist()
     try:
         found = batch.rdd.mapPartitions(partial(keep, database, approve)).collect()
@@ -115,7 +115,7 @@ def on_batch(database: str, approve: bool, folder: str, batch: DataFrame, number
 
 
 def prepare(database: str) -> None:
-    """The tables, where they are missing."""
+    """Create missing tables."""
     carry_out_once(database, _make_tables)
 
 
@@ -126,7 +126,7 @@ def _make_tables(cursor: Cursor) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Sort until stopped, or with --once what is there."""
+    """Sort until stopped, or with --once what is there; return the exit code."""
     parser = launch.reads(launch.parser(__doc__, "triage"), topics=False)
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     parser.add_argument("--error-property", default=Rules.error_property, help="where consumers write why they gave up")
