@@ -23,7 +23,6 @@ from dataclasses import replace
 from gantry.append.admit import WriteGate
 from gantry.broker import tables
 from gantry.broker.assemble import Opened, assemble
-from gantry.broker.essential import essential
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Carried, Machine
 from gantry.broker.member_lifecycle import MemberLifecycle
@@ -42,6 +41,7 @@ from gantry.store.disk import FileLock
 from gantry.store.opening import Opening, lock_folder
 from gantry.store.store import Store
 from gantry.transport.http import HealthServer
+from gantry.transport.tasks import essential
 from gantry.wire.codes import ResponseCode
 
 log = logging.getLogger("gantry.broker")

@@ -11,6 +11,8 @@ import logging
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Protocol
 
+from gantry.transport.tasks import watched
+
 log = logging.getLogger(__name__)
 
 _GOING_ON: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
@@ -56,14 +58,11 @@ class ConsumerLifecycle:
 
     def spawn(self, work: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         """Start a task; when it fails, the consumer ends."""
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        task.add_done_callback(self._task_ended)
-        return task
+        return watched(work, name, lambda error: self._task_ended(name, error))
 
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
+    def _task_ended(self, name: str, error: BaseException | None) -> None:
         if error is not None and self._ended is not None and not self._ended.done():
-            log.critical("%s: the task %s failed, the consumer ends", self._group, task.get_name(), exc_info=error)
+            log.critical("%s: the task %s failed, the consumer ends", self._group, name, exc_info=error)
             self._ended.set_exception(error)
             if self._wake is not None:
                 self._wake()

@@ -1,1 +1,1 @@
-"""All of the project's asyncio sockets: connection, server, client, and the HTTP server for health and metrics."""
+"""All of the project's asyncio sockets: connection, server, client, and HTTP for health and metrics; watched tasks."""

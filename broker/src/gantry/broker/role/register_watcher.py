@@ -19,7 +19,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gantry.broker.essential import essential
 from gantry.broker.role.master_role import MasterRole
 from gantry.broker.role.slave_role import SlaveRole
 from gantry.errors import OutcomeUnknownError, StoreError
@@ -27,6 +26,7 @@ from gantry.replication.hastate import Role as MemberRole
 from gantry.replication.record import Record
 from gantry.replication.register import RegisterError
 from gantry.replication.role_decision import Follow, Lead
+from gantry.transport.tasks import essential
 
 if TYPE_CHECKING:
     from gantry.broker.role.promise_writer import PromiseWriter

@@ -20,7 +20,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
-from gantry.broker.essential import essential
 from gantry.broker.role.forwarded_commits import ForwardedCommits
 from gantry.broker.role.group_role import RoleMetrics
 from gantry.broker.role.slave_feed import tail_sum
@@ -33,6 +32,7 @@ from gantry.replication.hastate import Role as MemberRole
 from gantry.replication.link import Connector, SlaveLink
 from gantry.replication.member_files import Identity, Plan
 from gantry.store import reviving
+from gantry.transport.tasks import essential
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:

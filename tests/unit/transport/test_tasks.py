@@ -1,14 +1,18 @@
-"""A task that a broker cannot do without."""
+"""Tasks that must not end unnoticed."""
 
 from __future__ import annotations
 
 import asyncio
 
-from gantry.broker.essential import essential
+from gantry.transport.tasks import essential, watched
 
 
 async def dies() -> None:
     raise ValueError("no good")
+
+
+async def returns() -> None:
+    return
 
 
 async def waits() -> None:
@@ -30,3 +34,12 @@ async def test_one_that_is_cancelled_has_not_failed() -> None:
     await asyncio.wait([task])
     await asyncio.sleep(0)
     assert heard == []
+
+
+async def test_a_watched_task_has_a_name_and_tells_its_error_or_none() -> None:
+    heard: list[BaseException | None] = []
+    task = watched(returns(), "commit", heard.append)
+    await asyncio.wait([task, watched(dies(), "share", heard.append)])
+    await asyncio.sleep(0)
+    assert task.get_name() == "commit"
+    assert heard[0] is None and isinstance(heard[1], ValueError)
