@@ -102,7 +102,7 @@ def test_what_makes_a_request_and_its_reply() -> None:
     for missing in ("CLUSTER", "CORRELATION_ID", "REPLY_TO_CLIENT"):
         pairs = {**asked, "CLUSTER": "C"}
         del pairs[missing]
-        with pytest.raises(ValueError, match="no request"):
+        with pytest.raises(ValueError, match="is not a request"):
             answer_to(stored(pairs), b"", "", "")
 
 

@@ -1,15 +1,14 @@
-"""A broker from its first line to its last.
+"""The life cycle of a broker: made -> starting -> running -> stopping -> stopped.
 
-Life: made -> starting -> running -> stopping -> stopped.  `start` and `stop` are numbered stories; between any
-two lines the process may die, and the next start finds a store that it can open.  `stop` may be called after a
-start that failed or was cancelled, and leaves out what never began.
+`start` and `stop` have numbered steps.  The process may die between any two steps, and the next start finds a store
+that it can open.  `stop` may be called after a start that failed or was cancelled; it skips what was not started.
 
-`/healthz` answers from line 2 on, also during a long recovery, which goes in steps with a turn of the loop between;
-`/readyz` says yes only while requests are served.
+`/healthz` answers from step 2 on, also during a long recovery, which lets the loop run between its steps.  `/readyz`
+succeeds only while requests are served.
 
-When the store fails (a failed fdatasync is final) or an essential part dies, `failure` says why, `on_failed` is
-called once, and the process has to end with code 1: nobody is told SEND_OK any more, and only the next start
-can find out what the disk really has.
+When the store fails (a failed fdatasync is final) or an essential task dies, `failure` is set, `on_failed` is called
+once, and the process has to end with code 1.  From then on no producer gets SEND_OK, because only the next start can
+find out what the disk really holds.
 """
 
 from __future__ import annotations
@@ -58,24 +57,24 @@ class Broker:
         self, config: BrokerConfig, on_failed: Callable[[], None] | None = None, machine: Machine | None = None
     ) -> None:
         self.failure: str | None = None  # why the process has to end
-        self.starts_again = False  # after it has stopped another one has to start on the same folder, in this process
-        self.addresses: Addresses | None = None  # from line 1 of start() on
+        self.starts_again = False  # after this broker another one has to start on the folder, in this process
+        self.addresses: Addresses | None = None  # from step 1 of start() on
         self.http_port: int | None = None
-        self.parts: Parts | None = None  # from line 4 on
+        self.parts: Parts | None = None  # from step 4 of start() on
         self._config = config
         self._machine = machine or Machine()
         self.member_lifecycle = MemberLifecycle(config, self._machine)
         carried = self._machine.carrying.take() if self._machine.carrying is not None else None
-        self._is_carried = carried is not None  # its store was left open by the broker before it
+        self._is_carried = carried is not None  # the former broker in this process left the store open
         self._on_failed = on_failed
         self._stage = "starting"
         self._is_running = False
         self._is_stopping = False
-        self._is_settled = False  # all that this start had to correct is corrected: the store may be closed in order
+        self._is_settled = False  # all corrections of this start are done, so the store may be closed in order
         self._reservations: list[Reserved] = []
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
-        # Of the folder: held for all that is written there, before the store is open and after.
+        # The lock of the folder is held for every write there, also before the store is open and after it is closed.
         self._lock: FileLock | None = carried.lock if carried is not None else None
         self._background: Background | None = carried.background if carried is not None else None
         self._store: Store | None = carried.store if carried is not None else None
@@ -85,31 +84,31 @@ class Broker:
         self._activating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Serve; ConfigError or StoreError when that cannot be."""
-        # 1. Our addresses: a taken port is found before a long recovery, and records carry the port.
+        """Start to serve; ConfigError or StoreError when that is impossible."""
+        # 1. Reserve the addresses: a taken port is found before a long recovery, and records contain the port.
         self.addresses = await self._reserve()
-        # 2. The side door, so that /healthz answers from here on.
+        # 2. The HTTP server, so that /healthz answers from here on.
         await self._open_side_door()
-        # 3. The store, recovered step by step, or as the broker before this one left it.
+        # 3. The store, recovered step by step, or left open by the former broker in this process.
         opened = await self._open_store(self.addresses)
-        #    Of a group with a register: which part this life has in it.
+        #    In a group with a register: the role of this start.
         config, opened = await self.member_lifecycle.choose(opened)
-        # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
+        # 4. All other parts, connected, with metadata loaded; nothing runs yet.
         self.parts, self._jobs = assemble(config, opened, self._fail, self._restart)
-        #    Anyone who watches over a group may ask its members.
+        #    The coordinator may ask this member from here on.
         await self.member_lifecycle.take(config, opened, self.parts, self._restart, self._fail)
-        #    What is delayed and the transactions that are open, read back from their queues; of a member of a group
-        #    when all that its log holds is confirmed, and of a slave not at all.
+        #    Delayed messages and open transactions are read back from their queues.  A member of a group waits until
+        #    its whole log is confirmed; a slave does not read them.
         await self._join(self.parts, self.addresses)
-        # 5. What goes by the clock.
+        # 5. The periodic jobs.
         self.parts.jobs.start(self._jobs)
         # 6. Requests are answered from here on.
         await self._listen(self.addresses)
-        # 7. The name servers, all at once; those that do not answer are asked again every 30 s.
+        # 7. Register at all name servers at the same time; those that do not answer are tried again every 30 s.
         self.parts.registration.topic_changed("")
         self._registering = essential(self.parts.registration.run(), "registration at the name servers", self._fail)
         await self.parts.registration.caught_up()
-        #    Sinks of other groups are asked about through them.
+        #    The homes of sinks in other groups are found through them.
         self._asking_homes = essential(keep_asking(config, self.parts), "asking the homes of sinks", self._fail)
         # 8. Ready.
         self.parts.serving.since_ms = self._machine.clock.now_ms()
@@ -118,34 +117,34 @@ class Broker:
 
     @property
     def settled_config(self) -> BrokerConfig:
-        """The configuration with the ports that this one took, for the one that starts after it."""
+        """The configuration with the ports that were chosen, for the next broker in this process."""
         if self.addresses is None:
             return self._config
         live = None if self.parts is None else self.parts.live.current
         return settled(self._config, self.addresses, (self.http_port, self.member_lifecycle.ha_api_port), live)
 
     async def stop(self, passed: Callable[[int], None] = lambda line: None) -> None:
-        """End in order; after a failure as much of it as still makes sense.
+        """Stop in order; after a failure as far as it is possible.
 
-        `passed` hears the number of every line that is done: a test kills the process after each.
+        passed: called with the number of each finished step; a test kills the process after each.
         """
-        # 0. Somebody else leads, before anybody misses this one.
+        # 0. Hand over to another member first, so that there is always a master.
         if self._is_running and not self.starts_again and self.failure is None:
             await self.member_lifecycle.hand_over()
-            self.starts_again = False  # whatever became of the handover: no other life follows
+            self.starts_again = False  # whatever the result of the handover, no other broker starts
         self._is_stopping = True
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
         passed(1)
         if self.parts is not None:
             await self._stop_serving(self.parts, passed)
-        # 8. The store: everything dispatched and durable, then the mark of an orderly stop; a failed one leaves the
-        # folder as after a crash, and so does a start that did not come to its end.
+        # 8. The store: everything dispatched and durable, then the mark of an orderly stop.  A failed store, or a start
+        # that was not completed, leaves the folder as after a crash.
         if self._store is not None and not self._leaves_open(self._store):
             self._store.close(self._is_settled)
             self._keep_delays(self._store)
         passed(8)
-        # 9. The background threads, what the next start has to know, the folder's lock, the side door, the ports.
+        # 9. The background threads, notes for the next start, the folder's lock, the HTTP server, the ports.
         if self._background is not None:
             self._background.close()
         await self.member_lifecycle.close(self._store)
@@ -154,7 +153,7 @@ class Broker:
         if self._http is not None and self._side_door is not None:
             await asyncio.wait({self._side_door})
             if not self._side_door.cancelled():
-                self._side_door.exception()  # heard; of a start that was called off nobody asks why it failed
+                self._side_door.exception()  # retrieved; the error of a cancelled start does not matter
             await self._http.close()
         for reservation in self._reservations:
             reservation.release()
@@ -162,12 +161,14 @@ class Broker:
         passed(9)
 
     def _leaves_open(self, store: Store) -> bool:
-        """Leave the store to the next broker in this process, so that a promotion does not wait for an opening."""
+        """Leave the store to the next broker in this process, so that a promotion does not wait for an opening. False:
+        not possible.
+        """
         carrying, parts = self._machine.carrying, self.parts
         if carrying is None or parts is None or not self.starts_again or self.failure is not None:
             return False
         if parts.group is not None and parts.group.is_reshaping:
-            return False  # the next start changes files that have to be closed for it
+            return False  # the next start changes files that have to be closed before
         assert self._background is not None
         following = store.go_on()
         if following is None:
@@ -180,19 +181,19 @@ class Broker:
         if self._asking_homes is not None:
             self._asking_homes.cancel()
             await asyncio.wait({self._asking_homes})
-        # 2. Name servers send clients elsewhere; not for the moment until another life registers, which says more.
+        # 2. Unregister, so that clients go elsewhere; not when the next broker in this process registers in a moment.
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.wait({self._registering})
             if not self.starts_again:
                 await parts.registration.unregister()
         passed(2)
-        # 3. Nothing new comes in; who waits for messages gets an answer.
+        # 3. Refuse new messages; answer held pulls.
         parts.gate.shut(GATE_STOPPING, _GOODBYE)
         parts.pulls.held.release_all()
         parts.router.stop()
         passed(3)
-        # 4. Parked replies leave when their messages are confirmed; what is not in time hears "outcome unknown".
+        # 4. Parked replies are sent when their messages are confirmed; after the time-out as "outcome unknown".
         await self._drain(parts)
         parts.acks.close()
         passed(4)
@@ -205,10 +206,10 @@ class Broker:
         await parts.server.close()
         await parts.client.close()
         passed(5)
-        # 6. Nothing goes by the clock any more.
+        # 6. The periodic jobs.
         parts.jobs.stop()
         passed(6)
-        # 7. Metadata: what changed since the last save.
+        # 7. Save changed metadata.
         with contextlib.suppress(StoreError):
             parts.topics.file.save_if_changed()
             parts.groups.file.save_if_changed()
@@ -219,7 +220,7 @@ class Broker:
         passed(7)
 
     def _keep_delays(self, store: Store) -> None:
-        """Progress to the last message, and in RocketMQ's words too; without it a start finds out from the log."""
+        """Save the progress of delayed messages, also in RocketMQ's form; without it the next start reads the log."""
         if self.parts is None or not self.parts.activity.is_on:
             return
         if store.failed is not None or store.flushed.offset < store.written.offset:
@@ -250,12 +251,12 @@ class Broker:
             self._readiness,
             packages=("prometheus_client",),
         )
-        # Shielded: called off in the middle, it would leave a socket that nobody closes.
+        # Shielded: a cancelled start would leave a socket open.
         self._side_door = asyncio.ensure_future(self._http.start())
         self.http_port = await asyncio.shield(self._side_door)
 
     def _load_metrics(self) -> Callable[[], Awaitable[bytes]]:
-        """Called by the thread that loads the side door: the table of metrics and its library take 60 ms."""
+        """Load the table of metrics and its library, which takes 60 ms; called in the HTTP server's loading thread."""
         from gantry.broker.metrics.exposition import Metrics
 
         return Metrics(lambda: self.parts if self.parts is not None and self.parts.serving.since_ms else None).text
@@ -284,7 +285,7 @@ class Broker:
         addresses = await reserve(network, self._reservations)
         if not self._config.replication.secret_file or self._config.role is Role.SLAVE:
             return addresses
-        wanted = network.ha_port  # with a register everybody has one: who leads is found out later
+        wanted = network.ha_port  # with a register every member reserves one, because its role is decided later
         if wanted < 0:
             wanted = addresses.port + 1 if network.port else 0
         taken: list[Reserved] = []
@@ -295,13 +296,13 @@ class Broker:
         return replace(addresses, ha_port=links.port)
 
     async def _join(self, parts: Parts, addresses: Addresses) -> None:
-        """Take the part in the group, and the work of a master now or when the log is confirmed."""
+        """Start the member's role, and the work of a master now or when its log is confirmed."""
         group = parts.group
         if isinstance(group, SlaveRole):
             group.start(self._fail)
             self._is_settled = True
             return
-        # Nobody knows what is owed before it is read back, and retention does not wait for that.
+        # Before they are read back it is unknown which messages are still needed, so retention deletes nothing.
         parts.store.retention.owe(lambda: None if parts.activity.has_read_back else 0)
         if isinstance(group, MasterRole):
             assert addresses.ha_port is not None
@@ -325,7 +326,7 @@ class Broker:
 
     async def _activate(self, parts: Parts) -> None:
         if self.member_lifecycle.has_register:
-            # What a new master's log does not have, nobody has consumed; all that it has is dispatched by now.
+            # Offsets beyond the end of a new master's log are cut; its whole log is dispatched by now.
             tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
         await self._recover_transactions(parts)
@@ -345,11 +346,11 @@ class Broker:
         def save() -> None:
             parts.delays.save_now()
             if parts.delays.took_over:
-                # From here on the wheel would mislead RocketMQ's broker, and ours is the document that counts.
+                # From here on RocketMQ's timer wheel is outdated, and GantryMQ's file counts.
                 wheel.forget(disk, root)
 
         if parts.delays.took_over or parts.delays.was_ahead:
-            # Before the log grows: the next start could not see it any more.
+            # Before the log grows, because the next start could not detect it any more.
             parts.store.save_corrected(save)
 
     async def _recover_transactions(self, parts: Parts) -> None:
@@ -376,7 +377,7 @@ class Broker:
         return is_ready, self._health()[1] + (f"; {aside}" if aside else "") + shut
 
     def _restart(self, why: str) -> None:
-        """Stop, and have another broker start on the same folder; not one that stops already, for whatever reason."""
+        """Stop, and let another broker start on the same folder; no effect while it stops already."""
         if self.starts_again or self.failure is not None or self._is_stopping:
             return
         self.starts_again = True
@@ -385,7 +386,7 @@ class Broker:
             self._on_failed()
 
     def _fail(self, why: str) -> None:
-        """The process has to end; the first reason counts."""
+        """Note that the process has to end, and why; only the first reason counts."""
         if self.failure is not None:
             return
         self.failure = why

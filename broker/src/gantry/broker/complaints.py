@@ -1,10 +1,10 @@
-"""Log lines about what goes wrong for others: one per cause and minute.
+"""Log lines about failed requests, at most one for each cause and minute.
 
-A client that repeats a bad request ten thousand times a second must not fill the log, and the first line of a new
-cause must not be lost among them.  A cause is what the caller says it is: a code and an exception's type, a name
-server's address.  The line that follows a silent minute says how many were left out.
+A client that repeats a bad request ten thousand times a second must not fill the log, and the first line of a new cause
+must not be lost among them.  The caller defines the cause, for example a code and an exception's type, or a name
+server's address.  The next line of a cause says how many were left out.
 
-Names in a line may be what some client made up: a line stays one line.
+A line may contain names that a client chose, so unprintable characters are escaped: a line stays one line.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import logging
 from gantry.clock import Clock
 
 PERIOD_S = 60.0
-# More causes than this at once: they are forgotten together, and the next minute begins with a line for each.
+# With more causes than this all are forgotten, so that each is logged again.
 _CAUSES_MAX = 1000
 
 
 class Complaints:
-    """Says things at most once a minute each."""
+    """Logs each cause at most once a minute."""
 
     def __init__(self, logger: logging.Logger, clock: Clock) -> None:
         self._logger = logger
@@ -27,7 +27,7 @@ class Complaints:
         self._said: dict[str, tuple[float, int]] = {}  # cause -> when, how many since
 
     def say(self, cause: str, text: str, error: BaseException | None = None, level: int = logging.WARNING) -> None:
-        """Log this unless the same cause was logged within the minute; `error` brings its stack along."""
+        """Log the text unless the same cause was logged within the last minute; with the stack of `error` if given."""
         now = self._clock.monotonic()
         said_at, left_out = self._said.get(cause, (now - PERIOD_S, 0))
         if now - said_at < PERIOD_S:
@@ -41,5 +41,5 @@ class Complaints:
 
 
 def _on_one_line(text: str) -> str:
-    """With what is no text escaped."""
+    """Return the text with unprintable characters escaped."""
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

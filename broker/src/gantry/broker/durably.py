@@ -1,12 +1,12 @@
-"""Waiting until what an administrator changed is on the disk.
+"""Waits until an administrator's change is on the disk.
 
-A topic or a group that was made or deleted is in memory at once, and the reply may not leave before a kill -9 could
-no longer undo it: a deleted topic would come back with its messages, because the start makes every topic again whose
-queues it finds, and a group that was told not to consume would consume.  Each writer counts what it was asked to make
-durable and how far it has come; who waits notes what was asked until now and hears when all writers are that far.
-What others ask meanwhile does not hold it up.
+A created or deleted topic or group is in memory at once, but the reply has to wait until a kill -9 cannot undo it.
+Otherwise a deleted topic would come back with its messages, because a start creates every topic whose queues it finds,
+and a disabled group would consume again.  Each writer counts the changes that it was asked to make durable, and those
+that are.  A waiter notes the present counts and continues when all writers have reached them; later changes of others
+do not delay it.
 
-A disk that takes nothing is no reason to wait for ever: after `wait_s` the reply says that the outcome is open.
+When the disk hangs, the reply after `wait_s` says that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Protocol
 
 
 class Writer(Protocol):
-    """Makes things durable in the order in which it was asked."""
+    """Makes changes durable in the order in which they were asked for."""
 
     @property
     def asked(self) -> int:
-        """How many changes it was given."""
+        """The number of changes that it was asked for."""
         ...
 
     @property
@@ -31,7 +31,7 @@ class Writer(Protocol):
 
 
 class Durably:
-    """One loop's waiters; `look` has to be called whenever a writer has come further."""
+    """The waiting requests of one loop; call `look` whenever a writer has made progress."""
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
@@ -39,22 +39,22 @@ class Durably:
         self._waiting: dict[asyncio.Future[None], Sequence[tuple[Writer, int]]] = {}
 
     def watch(self, writer: Writer) -> None:
-        """Wait for this one, too."""
+        """Add a writer to wait for."""
         self._writers.append(writer)
 
     def look(self) -> None:
-        """Let those go whose changes are durable."""
+        """Wake the waiters whose changes are durable."""
         for future, wanted in list(self._waiting.items()):
             if _are_kept(wanted) and not future.done():
                 future.set_result(None)
 
     def noted(self) -> Callable[[], bool]:
-        """A look whether everything that was asked until now is durable."""
+        """Return a function that tells whether every change up to now is durable."""
         wanted = [(writer, writer.asked) for writer in self._writers]
         return lambda: _are_kept(wanted)
 
     async def caught_up(self) -> bool:
-        """True when everything that was asked until now is durable; False when it took too long."""
+        """Wait until every change up to now is durable. Return False after `wait_s`."""
         wanted = [(writer, writer.asked) for writer in self._writers]
         if _are_kept(wanted):
             return True

@@ -1,17 +1,17 @@
-"""What the broker does by the clock: one table of periodic jobs.
+"""The periodic jobs of a broker.
 
-A job runs on the loop, so it may take a millisecond and no more: a send that comes meanwhile waits as long.  A
-job with more to do is a generator; it is resumed until a millisecond is used up, then others get the loop
-before it goes on.  A slice that takes longer is counted, so that /metrics tells before users do.
+A job runs on the loop, so it may take at most a millisecond: a send that arrives meanwhile waits as long.  A job with
+more to do is a generator.  It is resumed until a millisecond is used up, then other tasks run before it continues.
+Slices that take longer are counted, so that /metrics shows them.
 
-Every job is essential: one that raises is reported by name, and the process ends.
+Every job is essential: when one raises, its name is reported and the process ends.
 
-Runs stand on a grid: the next one begins when the clock next comes to a multiple of the job's period, so that jobs wake
-the process together and an idle broker sleeps the rest of the time.  A point less than a quarter of a period away is
-let pass, and what has not ended is not begun again, so jobs neither crowd nor overlap with themselves.
+A job runs when the clock reaches a multiple of its period, so that jobs wake the process together and an idle broker
+sleeps otherwise.  A multiple that is less than a quarter of a period away is skipped, and a running job is not started
+again.  So a job does not run twice in a row or overlap with itself.
 
-A job that knows when there will be something to do says how long it rests: it sleeps until then, a long rest is cut to
-a moment at which others wake too, and `hurry` ends it when somebody gives it work meanwhile.
+A job that knows when it will have work returns how long it rests.  It sleeps until then; a long rest is shortened to a
+moment at which other jobs wake too.  `hurry` ends the rest when there is new work.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from typing import NamedTuple
 from gantry.clock import Clock
 
 SLICE_S = 0.001
-# uvloop's timers count whole milliseconds from the beginning of a turn: without this half of them are one early.
+# uvloop's timers count whole milliseconds from the beginning of a turn; without this half of them fire 1 ms early.
 _ROUNDING_S = 0.0005
-# Jobs with short periods that run all the time have multiples or parts of this, so that a rest ends when they run.
+# Short periods of jobs that always run are multiples or parts of this, so that a rest ends when they run.
 TOGETHER_S = 0.05
 
 
 class Job(NamedTuple):
-    """A name, a period, and what to do; see the module for the two kinds, and for rests."""
+    """A job's name, period and function; rest_s: returns how many seconds it may sleep."""
 
     name: str
     period_s: float
@@ -39,7 +39,7 @@ class Job(NamedTuple):
 
 
 def next_run_s(now: float, period_s: float, rest_s: float = 0.0) -> float:
-    """When a job that ended now (monotonic seconds) runs again."""
+    """Return when a job that ended at `now` runs again, in seconds of the monotonic clock."""
     if rest_s > 0:
         then = now + rest_s
         return then - then % TOGETHER_S if rest_s >= 2 * TOGETHER_S else then
@@ -48,7 +48,7 @@ def next_run_s(now: float, period_s: float, rest_s: float = 0.0) -> float:
 
 
 class JobCounts:
-    """How often a job ran, and how long its slices took."""
+    """How often a job ran, its longest slice in seconds, and the number of slices over `SLICE_S`."""
 
     __slots__ = ("longest_s", "over", "runs")
 
@@ -69,21 +69,21 @@ class Jobs:
         self._resting: dict[str, Job] = {}
 
     def start(self, table: Sequence[Job]) -> None:
-        """Begin; the first run of a job is at most a period and a quarter away."""
+        """Start the jobs; the first run of each is at most 1.25 periods away."""
         self.counts = {job.name: JobCounts() for job in table}
         assert len(self.counts) == len(table), "two jobs of one name"
         for job in table:
             self._wait(job)
 
     def stop(self) -> None:
-        """Nothing runs any more; an interrupted generator is closed with its frame."""
+        """Stop all jobs; an interrupted generator is closed."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
         self._resting.clear()
 
     def hurry(self, name: str) -> None:
-        """There is work for this job: if it rests, it ends that and runs within its period."""
+        """Note that a job has work: a resting job runs within its period."""
         job = self._resting.pop(name, None)
         if job is not None:
             self._timers[name].cancel()
@@ -110,13 +110,13 @@ class Jobs:
             is_finished = rest is None or self._resume(rest, begun)
             is_alive = True
         finally:
-            if not is_alive:  # the loop logs what was raised
+            if not is_alive:  # the loop logs the exception
                 self._on_failed(job.name)
         took = self._clock.monotonic() - begun
         counts = self.counts[job.name]
         counts.longest_s = max(counts.longest_s, took)
         counts.over += took > SLICE_S
-        if job.name not in self._timers:  # stopped by what it did
+        if job.name not in self._timers:  # the job called stop()
             return
         if is_finished:
             self._wait(job)
@@ -124,5 +124,5 @@ class Jobs:
             self._timers[job.name] = asyncio.get_running_loop().call_soon(self._slice, job, rest)
 
     def _resume(self, rest: Iterator[object], begun: float) -> bool:
-        """Go on until the slice is used up; whether the job is finished."""
+        """Continue until the slice is used up. Return whether the job is finished."""
         return all(self._clock.monotonic() - begun < SLICE_S for _ in rest)

@@ -1,7 +1,7 @@
-"""What a broker runs on, as one seam: time, disk, threads, ports and chance.
+"""The environment of a broker as one object: time, disk, threads, ports and randomness.
 
-Together with the running event loop, which brings the network, this is everything outside of the process that a broker
-touches.  A simulation gives its own of each and runs the same parts, wired by the same `assemble`.
+Together with the running event loop, which provides the network, this is everything outside of the process that a
+broker uses.  A simulation passes its own of each, and runs the same parts, connected by the same `assemble`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Reserve = Callable[[NetworkConfig, list[Reserved]], Awaitable[Addresses]]
 
 
 def threads(disk: Disk) -> Background:
-    """The three threads of a process, which tell their outcomes on the running loop."""
+    """Return the three threads of a process; results are delivered on the running loop."""
     loop = asyncio.get_running_loop()
-    # The compiled flusher wants descriptors, which only files of the operating system have.
+    # The compiled flusher needs file descriptors, which a simulated disk does not have.
     poller = loop if type(disk) is RealDisk else None
     return ThreadBackground(loop.call_soon_threadsafe, poller)
 
 
 def boot_id() -> str:
-    """Linux's name for this boot; processes of one boot share the page cache."""
+    """Return Linux's id of this boot, empty when it is unknown; processes of one boot share the page cache."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read(64).strip()
@@ -45,7 +45,9 @@ def boot_id() -> str:
 
 
 def wanted_s() -> float:
-    """For how many seconds in all this thread ran, or waited for a core; where only the former can be told, that."""
+    """Return for how many seconds in total this thread ran or waited for a core; only the former where the latter is
+    unknown.
+    """
     try:
         with open("/proc/thread-self/schedstat", encoding="ascii") as file:
             ran, waited, _ = file.read(80).split()
@@ -63,7 +65,7 @@ class Carried(NamedTuple):
 
 
 class Carrying:
-    """What one life of a broker leaves to the next one in the same process: at most one open store, and the keys."""
+    """What a broker leaves to the next one in the same process: at most one open store, and the keys."""
 
     def __init__(self) -> None:
         self.keys: Keys | None = None  # of a member of a group
@@ -75,25 +77,28 @@ class Carrying:
         return self._left is not None
 
     def leave(self, carried: Carried) -> None:
-        """Leave a store to anyone who takes it next."""
+        """Leave a store to the next broker."""
         assert self._left is None, "the last one was not taken"
         self._left = carried
 
     def take(self) -> Carried | None:
-        """Take what was left; anyone who takes it has to close it."""
+        """Return the store that was left, if there is one; the caller has to close it."""
         left, self._left = self._left, None
         return left
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The real one, unless told otherwise.
+    """The environment of one broker; the defaults are the real ones.
 
-    background: makes what blocks elsewhere than on the running loop.  reserve: takes the ports, see `ports`.
-    chance: where ids that must not repeat between processes, and jitter, come from.  boot_id: which boot of the machine
-    this is, empty when that cannot be told.  process: another one in each process; brokers that start again in the same
-    one keep it.  register: opens the register that a configuration names.  wanted_s: of the loop's thread, below.
-    carrying: lets such brokers leave an open store to each other; None: each of them closes its own.
+    background   makes the threads for blocking calls
+    reserve      reserves the ports, see `ports`
+    chance       source of ids that must not repeat between processes, and of jitter
+    boot_id      id of this boot of the machine, empty when it is unknown
+    process      id of the process; the same for brokers that start again in it
+    register     opens the register that a configuration names
+    wanted_s     seconds that the loop's thread ran or waited for a core
+    carrying     passes an open store from one broker to the next in the process; None: each closes its own
     """
 
     clock: Clock = field(default_factory=SystemClock)

@@ -1,13 +1,13 @@
-"""A member of a group, from before its store is open until after it is closed.
+"""The life cycle of a group's member, from before its store is open until after it is closed.
 
-    prepare     the folder is a member's: a planned change of the log is carried out, how far it has to reach is noted
-    choose      the store is open: has it lost anything; with a register, which part this life has (`startup_role`)
-    take        everything is built: the register watcher (`register_watcher`) begins, the door of `/ha/v1` opens
-    hand_over   it was asked to stop, and leads: another member shall lead before anybody misses this one
-    leave       the register watcher ends and the door closes
-    close       nobody writes to the disk any more: how this life ended is noted
+    prepare     before the store is opened: carry out a planned change of the log, note how far the log has to reach
+    choose      the store is open: count a loss of messages; with a register, choose the role (`startup_role`)
+    take        all parts are built: start the register watcher (`register_watcher`) and the server of `/ha/v1`
+    hand_over   before a master stops: let another member lead
+    leave       stop the register watcher and the server of `/ha/v1`
+    close       after the last write to the disk: note how the process ended
 
-A broker without replication has none of this, and a static pair has no register watcher.
+A broker without replication does none of this, and a static pair has no register watcher.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ log = logging.getLogger("gantry.broker")
 
 
 class MemberLifecycle:
-    """One broker's, for one life."""
+    """The member's part of one broker's life cycle."""
 
     def __init__(self, config: BrokerConfig, machine: Machine) -> None:
         self.fencing: Fencing | None = None  # of a member of a group
@@ -61,19 +61,19 @@ class MemberLifecycle:
         self._member: Membership | None = None
         self._role: GroupRole | None = None
         self._promise_writer: PromiseWriter | None = None
-        self._is_open = False  # its store is
-        self._is_carried = False  # it was before this life began
+        self._is_open = False  # the store is open
+        self._is_carried = False  # the former broker in this process left the store open
         self._losses: Losses | None = None
         self._register: Register | None = None
         self._door: HaServer | None = None
 
     @property
     def has_register(self) -> bool:
-        """Whether who leads stands in a register."""
+        """Whether the group has a register."""
         return self._member is not None and self._member.has_register
 
     async def prepare(self, settings: StoreSettings, is_carried: bool = False) -> None:
-        """The store is about to be opened; is_carried: it is open, as the broker before this one left it."""
+        """Prepare the folder before the store is opened. is_carried: the former broker left it open."""
         machine, root = self._machine, settings.root
         if not self._config.replication.secret_file:
             return
@@ -96,7 +96,7 @@ class MemberLifecycle:
         return member
 
     async def choose(self, opened: Opened) -> tuple[BrokerConfig, Opened]:
-        """The configuration of this life, and what everything is built upon."""
+        """Return the configuration with the role of this start, and the input of all parts."""
         member, machine, store = self._member, self._machine, opened.store
         if member is None:
             store.confirm_locally()
@@ -126,7 +126,7 @@ class MemberLifecycle:
         restart: Callable[[str], None],
         fail: Callable[[str], None],
     ) -> None:
-        """Answer anyone who watches over the group, and look at its register."""
+        """Start to answer the coordinator, and to watch the group's register."""
         ground, role = opened.ground, parts.group
         if ground is None or role is None:
             return
@@ -141,11 +141,11 @@ class MemberLifecycle:
             self._door, self.ha_api_port = found
 
     def why_not_ready(self) -> str:
-        """Of a member whose group has a register: why clients should go elsewhere; empty: they need not."""
+        """Return why clients should use another member, in a group with a register; empty: they need not."""
         return "" if self._role is None or not self.has_register else self._role.why_not_ready()
 
     async def hand_over(self) -> None:
-        """If this member leads; tried once, within `replication.handover_s`, and going without it if that fails."""
+        """Hand over if this member is the master; tried once, within `replication.handover_s`."""
         within_s = self._config.replication.handover_s
         if self.orders is None or self.orders.handover is None or within_s <= 0:
             return
@@ -156,7 +156,7 @@ class MemberLifecycle:
             log.warning("handing the group over to member %d before this one stops: %s", target, said)
 
     async def leave(self) -> None:
-        """Nobody is answered, and nothing is looked at any more."""
+        """Stop the watcher, the server of `/ha/v1` and the writer of promises."""
         if self.watcher is not None:
             await self.watcher.stop()
         if self._door is not None:
@@ -165,7 +165,7 @@ class MemberLifecycle:
             self._promise_writer.end()
 
     async def close(self, store: Store | None) -> None:
-        """What the next start has to know about this end; nothing writes to the disk any more."""
+        """Note for the next start how this process ended; nothing else writes to the disk any more."""
         if self._register is not None:
             await self._register.close()
         member = self._member

@@ -1,8 +1,7 @@
-"""What the broker does by the clock: the table of its jobs.
+"""The table of a broker's periodic jobs.
 
-Periods are short where somebody waits (a held pull's time, a late acknowledgement), RocketMQ's where clients
-can tell the difference, and long where only tools look.  What a job does stands with its domain; here is only
-when.
+Periods are short where a client waits (the end of a held pull, a late acknowledgement), RocketMQ's where clients notice
+them, and long for numbers that only tools read.  Each job's code is in the module of its domain.
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ if TYPE_CHECKING:
 
 DELIVERY = "delivery"
 
-_STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: it looks at the clock by itself
-_ACKS_S = 0.25  # of seconds that are waited for
+_STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: each checks the clock itself
+_ACKS_S = 0.25  # time-outs of acknowledgements are whole seconds
 _HELD_S = 0.25
 _NOTICES_S = 0.1
-_SAVE_S = 1.0  # change rarely and matter; a slave acknowledges nothing before what it was told is saved
+_SAVE_S = 1.0  # the tables change rarely; a slave acknowledges nothing before received changes are saved
 _LOCKS_S = 1.0
 _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
-_DUE_S = 0.01  # what is due is at most this late; while nothing is, the job rests
+_DUE_S = 0.01  # delivery is at most this late; while nothing is due, the job rests
 _DELAYS_S = 1.0
 _REPLICATION_S = 0.1
 _IDLE_S = 1.0
-_STALLED_S = 0.25  # a part of the shortest time that a disk may take
-_DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
+_STALLED_S = 0.25  # a part of the shortest configurable time-out of a disk
+_DISK_S = 1.0  # after a full disk one attempt a second tests whether there is room again
 
 
 def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> list[Job]:
-    """The jobs of a broker with these parts, and of a member of a group; each is essential."""
+    """Return the jobs of a broker with these parts; each is essential."""
     clock, config = parts.clock, parts.live.current
 
     def save() -> None:
@@ -79,10 +78,10 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
 
 
 def _if_active(parts: Parts, run: Callable[[], Iterator[object] | None]) -> Callable[[], Iterator[object] | None]:
-    """What only a working master does."""
+    """Return a job that runs only on an active master."""
     return lambda: run() if parts.activity.is_on else None
 
 
 def _delivery_rest_s(parts: Parts) -> float:
-    """How long nothing is due; anyone who is no working master looks again in a second."""
+    """Return for how many seconds nothing is due; a broker that is not active checks again after a second."""
     return parts.delays.rest_s() if parts.activity.is_on else _IDLE_S

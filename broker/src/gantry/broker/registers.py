@@ -1,4 +1,4 @@
-"""Opening the register that a configuration names: a file on this machine, or a Lease in a cluster."""
+"""Opens the register that a configuration names: a file on this machine, or a Lease in a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 async def _elsewhere(job: Callable[[], Seen | None]) -> Seen | None:
-    """Run what may wait for a disk in a thread."""
+    """Run a function that may wait for a disk in another thread."""
     return await asyncio.to_thread(job)
 
 
 def open_register(config: ReplicationConfig, disk: Disk) -> Register:
-    """The register; ConfigError for one that cannot be reached from here at all."""
+    """Return the register; ConfigError when it cannot be reached from this machine."""
     kind, _, rest = config.register.partition(":")
     if kind == "file":
         return FileRegister(os.path.abspath(os.path.expanduser(rest)), disk, _elsewhere)
@@ -33,7 +33,7 @@ def open_register(config: ReplicationConfig, disk: Disk) -> Register:
 
 
 def _lease(config: ReplicationConfig, namespace: str, name: str) -> Register:
-    # aiohttp takes a tenth of a second to import; only members of such a group need it.
+    # Imported here because it takes time; only members with a Lease need it.
     import ssl
 
     from gantry.replication.lease import LeaseAddress, LeaseRegister
@@ -43,7 +43,7 @@ def _lease(config: ReplicationConfig, namespace: str, name: str) -> Register:
         host, port = os.environ.get("KUBERNETES_SERVICE_HOST"), os.environ.get("KUBERNETES_SERVICE_PORT", "443")
         if not host:
             raise ConfigError(
-                "replication.register is a Lease and this is no pod: set replication.register_server to the address "
+                "replication.register is a Lease and this is not a pod: set replication.register_server to the address "
                 "of the API server"
             )
         server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

@@ -1,20 +1,21 @@
-"""Telling every name server that this broker is there, and which topics it has.
+"""Registers this broker and its topics at every name server.
 
-One registration (REGISTER_BROKER, 103) carries the whole topic table; it goes to all name servers at the same
-time: at start, every 30 s, and at once when a topic was made, altered or deleted.  Changes that come while a
-round is under way are carried by one more round after it.  A name server that does not answer, or whose connection is
-lost, costs nobody else anything: it alone is asked again every second, and said once a minute in the log.  So one that
-restarted, empty, knows this broker again before clients ask it for much; and in a group with failover it does not go on
-sending them to an old master only because that one alone can still reach it.
+One registration (REGISTER_BROKER, 103) carries the whole topic table.  It is sent to all name servers at the same time:
+at start, every 30 s, and at once when a topic was created, changed or deleted.  Changes during a round are sent in one
+more round after it.
 
-In such a group a registration carries the epoch of the mastership that the broker leads or follows, as the state
-version of its topic table: name servers, Apache's too, order masters by it.  A static broker's is 0.
+A name server that does not answer, or whose connection is lost, does not delay the others.  It alone is tried again
+every second, and logged once a minute.  So a name server that restarted knows this broker soon, and in a group with
+failover it does not route clients to a former master for long.
 
-`caught_up` is for anyone who must know that clients can find a topic now (the reply to an administrator who made one);
-it waits for the rounds that were owed when it was called, and no longer than the time-out.
+In such a group a registration carries the epoch that the broker leads or follows, as the state version of its topic
+table: name servers, Apache's too, order masters by it.  It is 0 for a static broker.
 
-A registration always has two topics at least, because the system topics are in every table: a name server refuses a
-first registration with exactly one (RocketMQ: RouteInfoManager.registerBroker takes it for an increment).
+`caught_up` is for requests whose reply means that clients can find a topic now.  It waits for the rounds that were due
+when it was called, and no longer than the time-out.
+
+A registration always has at least two topics, because every table has the system topics.  A name server refuses a first
+registration with exactly one (RocketMQ: RouteInfoManager.registerBroker treats it as incremental).
 """
 
 from __future__ import annotations
@@ -38,24 +39,24 @@ _AGAIN_S = 1.0
 
 
 class Asking(Protocol):
-    """What is used of `transport.client.RemotingClient`."""
+    """The used part of `transport.client.RemotingClient`."""
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
-        """Ask and await the answer."""
+        """Send a request and return its answer."""
         ...
 
 
 class TopicTable(Protocol):
-    """What is used of `metadata.topics.Topics`."""
+    """The used part of `metadata.topics.Topics`."""
 
     def to_body(self) -> dict[str, object]:
-        """The table as registrations carry it."""
+        """Return the table in the form of a registration."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who registers: the broker's names and the address that clients are told."""
+    """Who registers: the broker's names, id, epoch, and the addresses for clients and slaves."""
 
     cluster: str
     name: str
@@ -66,9 +67,9 @@ class Identity:
 
 
 class PermittedTopics:
-    """The topic table as name servers are told it: no topic may do more than its broker.
+    """The topic table for registrations, with each topic's permission limited to the broker's.
 
-    RocketMQ: brokerPermission is laid over every topic's own, which is how clients learn not to send here.
+    RocketMQ: brokerPermission limits every topic's own permission, so that clients do not send to this broker.
     """
 
     def __init__(self, topics: TopicTable, permission: int) -> None:
@@ -76,7 +77,7 @@ class PermittedTopics:
         self._topics = topics
 
     def to_body(self) -> dict[str, object]:
-        """The table, permissions taken away where the broker lacks them."""
+        """Return the table without the permissions that the broker lacks."""
         body = self._topics.to_body()
         if self.permission == PERM_READ_WRITE:
             return body
@@ -100,8 +101,8 @@ class Registration:
         period_s: float = 30.0,
         timeout_s: float = 3.0,
     ) -> None:
-        self.is_registered = dict.fromkeys(name_servers, False)  # by name server, as of the last round
-        self.master_ha = self.master_address = ""  # of our group, as name servers tell a slave
+        self.is_registered = dict.fromkeys(name_servers, False)  # by name server, after the last round
+        self.master_ha = self.master_address = ""  # of the group's master, from the answer to a slave
         self.complaints = complaints
         self._client = client
         self._identity = identity
@@ -109,28 +110,28 @@ class Registration:
         self._period_s = period_s
         self._timeout_s = timeout_s
         self._woken = asyncio.Event()
-        self._asked = 0  # changes so far
-        self._told = 0  # changes that a finished round has carried
+        self._asked = 0  # number of changes so far
+        self._told = 0  # number of changes that a finished round has sent
         self._round_over = asyncio.Condition()
 
     def topic_changed(self, name: str) -> None:
-        """A topic came, went or changed: tell the name servers now."""
+        """Register now, because a topic was created, changed or deleted."""
         self._asked += 1
         self._woken.set()
 
     def stand_as(self, broker_id: int, epoch: int) -> None:
-        """From now on this broker has another id, in this epoch: tell the name servers now."""
+        """Register now with another broker id and epoch."""
         self._identity = replace(self._identity, id=broker_id, epoch=epoch)
         self.topic_changed("")
 
     def connection_lost(self, address: str) -> None:
-        """The connection to a name server ended, and with it what it knew of this broker."""
+        """Note that the connection to a name server ended, and with it the registration."""
         if self.is_registered.get(address):
             self.is_registered[address] = False
             self._woken.set()
 
     async def run(self) -> None:
-        """Register at once and then on the period or on news, until cancelled."""
+        """Register at once, then every period and after every change, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             carried = self._asked
@@ -148,7 +149,7 @@ class Registration:
         return [address for address, done in self.is_registered.items() if not done]
 
     async def _sleep(self, within_s: float) -> None:
-        """Until there is news, or a connection is lost."""
+        """Wait for a change, a lost connection or the end of the time."""
         self._woken.clear()
         try:
             # Not wait_for: it swallows a cancellation that comes together with the event (Python 3.11).
@@ -158,7 +159,7 @@ class Registration:
             pass
 
     async def caught_up(self) -> None:
-        """Return when all changes so far were told, or could not be within the time-out."""
+        """Return when all changes so far were sent, or the time-out has passed."""
         wanted = self._asked
         try:
             async with asyncio.timeout(self._timeout_s), self._round_over:
@@ -167,7 +168,7 @@ class Registration:
             pass
 
     async def register_once(self, addresses: Sequence[str] = ()) -> None:
-        """One round: all name servers, or some, at the same time."""
+        """Register once at all name servers, or at some, at the same time."""
         body = bodies.dumps({"filterServerList": [], "topicConfigSerializeWrapper": self._table()})
         ext = self._ext() | {
             "haServerAddr": self._identity.ha_address,
@@ -178,7 +179,7 @@ class Registration:
         await asyncio.gather(*[self._register(address, ext, body) for address in asked])
 
     async def unregister(self) -> None:
-        """Say goodbye, so that clients look elsewhere at once; a silent name server learns it from the connection."""
+        """Unregister at the name servers, so that clients go elsewhere at once."""
         await asyncio.gather(*[self._unregister(address) for address, done in self.is_registered.items() if done])
 
     async def _register(self, address: str, ext: dict[str, str], body: bytes) -> None:
@@ -201,7 +202,7 @@ class Registration:
         try:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, self._ext()), _GOODBYE_S)
         except GantryError as error:
-            self.complaints.say(address, f"name server {address} was not told that this broker stops: {error}")
+            self.complaints.say(address, f"name server {address}: this broker could not be unregistered: {error}")
         self.is_registered[address] = False
 
     def _table(self) -> dict[str, object]:

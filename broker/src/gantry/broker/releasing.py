@@ -1,9 +1,9 @@
-"""Taking a deleted segment's bytes out of the hands of those who do not read them.
+"""Closes connections that keep a deleted segment in use.
 
-A pull is answered with the mapped log itself, so a consumer that stops reading in the middle of a reply holds on to the
-whole segment, and the disk does not get its room back.  Anyone who had output waiting when a segment was dropped, and
-still has when it hangs (two minutes later), is cut off; a client that is well connects again and goes on where it was.
-A consumer that keeps up with its replies has nothing waiting at one of the two moments.
+A pull is answered with the mapped log itself.  So a consumer that stops reading in the middle of a reply keeps the
+whole segment mapped, and its disk space is not freed.  A connection that had unsent output when a segment was deleted,
+and still has two minutes later, is closed; a working client reconnects and continues.  A consumer that reads its
+replies has no unsent output at one of the two moments.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ _SEGMENTS_MAX = 64
 
 
 class Server(Protocol):
-    """What is asked of the remoting server."""
+    """The used part of the remoting server."""
 
     @property
     def connections(self) -> Iterable[Connection]:
-        """Those that are open."""
+        """The open connections."""
         ...
 
 
 class Releasing:
-    """Loop thread only."""
+    """Finds and closes the connections that keep a deleted segment mapped; loop thread only."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
         self._suspects: dict[int, WeakSet[Connection]] = {}
 
     def lingers(self, start: int) -> None:
-        """The segment that begins at `start` is dropped and still referred to."""
+        """Note that the segment that begins at `start` was deleted and is still referenced."""
         self._suspects[start] = WeakSet(one for one in self._server.connections if one.has_output)
         while len(self._suspects) > _SEGMENTS_MAX:
             del self._suspects[next(iter(self._suspects))]
 
     def hangs(self, start: int) -> None:
-        """It still is, after all the time that readers are given."""
+        """Close the connections that still reference the segment after the time for readers."""
         for connection in [one for one in self._suspects.get(start, ()) if one.has_output]:
-            log.warning("%s does not read its replies and holds on to the deleted segment %d", connection.peer, start)
-            connection.abort("holds on to a segment that was deleted")
-        # Told again in two minutes if that was not enough: then everybody who has output now is one of them.
+            log.warning("%s does not read its replies and keeps the deleted segment %d in use", connection.peer, start)
+            connection.abort("keeps a deleted segment in use")
+        # Called again in two minutes if that was not enough; then connections with output now are suspects too.
         self.lingers(start)

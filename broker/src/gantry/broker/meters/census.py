@@ -1,11 +1,11 @@
-"""What one look over queues, groups and clients found: the numbers that many metrics share.
+"""One count over queues, groups and clients, shared by many metrics.
 
-A scrape asks ten times how far each group is and how long each queue; it is looked once, in slices, and the families
-read the result.  Numbers of one census may be a moment apart; whatever was deleted meanwhile is left out the next time,
-and with it all its series.
+Many families need the progress of each group and the end of each queue.  So these are read once for each scrape, in
+slices, and the families use the result.  Numbers of one census may be a moment apart; deleted topics and groups are
+missing in the next one, with all their series.
 
-How long the first message has waited that a group has not finished costs a look at its record, perhaps at the disk.  So
-it is looked at in one queue of each topic, the one in which most messages wait.
+The waiting time of a group's first unfinished message needs a read of its record, perhaps from the disk.  So it is read
+in one queue of each topic only, the one in which most messages wait.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 _QUEUES_A_SLICE = 64
 _CLIENTS_A_SLICE = 256
 _LANGUAGES = frozenset(Language)
-_MODES = {CONSUME_ACTIVELY: "pull", CONSUME_POP: "pop"}  # anyone who is called back is `push`
+_MODES = {CONSUME_ACTIVELY: "pull", CONSUME_POP: "pop"}  # other types are `push`
 
 
 class Standing(NamedTuple):
-    """Where a group stands in a topic."""
+    """A group's progress in a topic."""
 
     group: str
     topic: str
     finished: int  # sum of its committed offsets
     behind: int
-    waited_s: float  # since the first message was stored that it has not finished, 0 when there is none
+    waited_s: float  # since its first unfinished message was stored; 0 when there is none
     members: int
     is_broadcasting: bool
 
     @property
     def is_retry(self) -> bool:
-        """Whether these are the group's own redeliveries."""
+        """Whether the topic holds the group's own redeliveries."""
         return names.is_retry_topic(self.topic)
 
     @property
     def is_dead(self) -> bool:
-        """Whether these are its dead letters."""
+        """Whether the topic holds the group's dead letters."""
         return names.is_dlq_topic(self.topic)
 
 
 class Client(NamedTuple):
-    """What clients are counted by; the group is empty for producers."""
+    """The labels by which clients are counted; the group is empty for producers."""
 
     group: str
     language: str
@@ -63,12 +63,12 @@ class Client(NamedTuple):
 
 
 class Census:
-    """The last result; one owner, no matter who makes the text of /metrics."""
+    """The numbers of the last census; one object for each broker."""
 
     def __init__(
         self, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients, clock: Clock
     ) -> None:
-        self.ends: dict[str, int] = {}  # by topic: how many messages came since it was made
+        self.ends: dict[str, int] = {}  # by topic: number of messages since its creation
         self.standings: list[Standing] = []
         self.producers: dict[Client, int] = {}
         self.consumers: dict[Client, int] = {}
@@ -81,7 +81,7 @@ class Census:
         self._clock = clock
 
     def take(self) -> Iterator[None]:
-        """Look again; others may have a turn at each step."""
+        """Count again; yields so that other tasks may run."""
         self.stats = self._store.stats()
         yield from self._take_ends()
         yield from self._take_standings()

@@ -1,11 +1,11 @@
-"""How long anyone who comes now would wait for the event loop.
+"""How long a request that arrives now would wait for the event loop.
 
-A job of the loop's table asks every PERIOD_S how late it runs.  Lateness is what a request that came at that moment
-waited before anybody looked at it: the rest of somebody's turn, or of a slice of work.
+A job measures every PERIOD_S how late it runs.  A request that arrived when the job was due waited as long, for the
+rest of another task's turn.
 
-A turn of a second would be one late run among twenty in time, and a quantile over runs would hide it.  So the runs that
-could not happen meanwhile are counted too, each with what was left of the turn when its time came: the histogram is one
-over moments and not over runs, and its p99 is what 99 of 100 requests find that come at moments of their own choosing.
+A turn of a second would be one late run among twenty punctual ones, and a quantile over runs would hide it.  So the
+runs that were missed meanwhile are counted too, each with the time that was left of the turn when it was due.  The
+histogram is therefore one over moments, and its p99 is valid for requests that arrive at random moments.
 
 The loop's timers count in milliseconds, so up to 1 ms of it is rounding.  Costs about 10 us per run.
 """
@@ -15,13 +15,13 @@ from __future__ import annotations
 from gantry.broker.jobs import next_run_s
 from gantry.clock import Clock
 
-PERIOD_S = 0.05  # with the store's tick: an idle process is not woken for this alone
+PERIOD_S = 0.05  # the period of the store's tick, so that an idle process is not woken for this alone
 LAG_BOUNDS_S = (0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0)
-_MISSED_MAX = 1_200  # a minute; a process that was stopped for longer tells it by one sample in the last bucket
+_MISSED_MAX = 1_200  # a minute; a longer pause of the process adds no more samples
 
 
 class LoopLag:
-    """Counts moments by how late the loop was; belongs to one loop."""
+    """Counts moments by the delay of the loop; belongs to one loop."""
 
     def __init__(self, clock: Clock) -> None:
         self.moments = [0] * (len(LAG_BOUNDS_S) + 1)
@@ -30,7 +30,7 @@ class LoopLag:
         self._due: float | None = None
 
     def sample(self) -> None:
-        """The job; it is late by what has passed since the moment for which its last run left it to the timers."""
+        """Measure the delay since this run was due; called by the job."""
         now = self._clock.monotonic()
         if self._due is not None:
             late_s = max(0.0, now - self._due)

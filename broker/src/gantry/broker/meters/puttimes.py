@@ -1,7 +1,7 @@
 """How long producers waited for their answers, in RocketMQ's buckets of putMessageDistributeTime.
 
-Ours are finer below 10 ms and coarser above 2 s; a bucket of ours goes whole into the first of RocketMQ's that reaches
-its upper bound, so nothing is ever shown as faster than it was.
+GantryMQ's buckets are finer below 10 ms and coarser above 2 s.  Each is counted as a whole in the first of RocketMQ's
+that reaches its upper bound, so no answer is shown as faster than it was.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from gantry.append.acks import LATENCY_BOUNDS_S
 
-# By their upper bound in seconds: how the tools' text calls them, and how the exporter's metrics do.
+# Upper bound in seconds, name in the text of RocketMQ's tools, suffix of the exporter's metric.
 BUCKETS = (
     (0.0, "<=0ms", "0ms"),
     (0.01, "0~10ms", "0to10ms"),
@@ -29,7 +29,7 @@ BUCKETS = (
 
 
 def distributed(latencies: Sequence[int]) -> dict[str, int]:
-    """Messages by RocketMQ's bucket, under the text's names; `latencies` are counts between LATENCY_BOUNDS_S."""
+    """Return the messages by RocketMQ's bucket name; `latencies` are counts between LATENCY_BOUNDS_S."""
     counts = dict.fromkeys([name for _, name, _ in BUCKETS], 0)
     for bound, count in zip((*LATENCY_BOUNDS_S, float("inf")), latencies, strict=True):
         counts[next(name for upper, name, _ in BUCKETS if bound <= upper)] += count

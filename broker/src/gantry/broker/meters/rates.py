@@ -1,10 +1,10 @@
-"""How much per second, for the tools that ask: RocketMQ's three windows of 10 s, 1 min and 10 min.
+"""Rates per second for RocketMQ's tools, over its three windows of 10 s, 1 min and 10 min.
 
-A sample of a few counters every ten seconds; a rate is the difference of two samples.  The exact numbers are in
-/metrics; this exists because `mqadmin` and the dashboard parse "a b c" texts out of GET_BROKER_RUNTIME_INFO, and the
-dashboards of RocketMQ's exporter show what those texts say.
-It also keeps the two counters that those tools subtract: what had been counted at the last midnight and the
-one before, by this machine's local time.
+A few counters are sampled every ten seconds; a rate is the difference of two samples.  The exact numbers are in
+/metrics; `mqadmin`, the dashboard and RocketMQ's exporter need "a b c" texts in GET_BROKER_RUNTIME_INFO.
+
+It also keeps the counters at the last midnight and at the one before, by this machine's local time; those tools
+subtract them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WINDOWS = (1, 6, 60)  # samples back
 
 
 class Rates:
-    """Samples counters by name; `read` gives their present values."""
+    """Samples counters by name; `read` returns their present values."""
 
     def __init__(self, read: Callable[[], dict[str, int]], clock: Clock) -> None:
         self.yesterday_morning: dict[str, int] = {}
@@ -33,7 +33,7 @@ class Rates:
         self.today_morning = self.yesterday_morning = self._samples[0][1]
 
     def sample(self) -> None:
-        """Take one; a job calls it every SAMPLE_S."""
+        """Take a sample; called every SAMPLE_S."""
         counters = self._read()
         self._samples.append((self._clock.monotonic(), counters))
         day = self._local_day()
@@ -42,15 +42,15 @@ class Rates:
             self.yesterday_morning, self.today_morning = self.today_morning, counters
 
     def in_last_minute(self, name: str) -> int:
-        """How far this counter came in the last minute, or as long as there is."""
+        """Return the increase of this counter in the last minute, or since the start."""
         return self._read()[name] - self._samples[-min(_WINDOWS[1], len(self._samples))][1][name]
 
     def rate(self, *names: str) -> float:
-        """The sum of these counters per second over 10 s."""
+        """Return the sum of these counters per second over 10 s."""
         return float(self.per_second(*names).partition(" ")[0])
 
     def per_second(self, *names: str) -> str:
-        """The sum of these counters per second over 10 s, 1 min and 10 min (or as long as there is), as "a b c"."""
+        """Return the sum of these counters per second over 10 s, 1 min and 10 min (or since the start), as "a b c"."""
         now = self._clock.monotonic()
         total = self.total(*names)
         texts = []
@@ -62,7 +62,7 @@ class Rates:
         return " ".join(texts)
 
     def total(self, *names: str) -> int:
-        """The present sum of these counters."""
+        """Return the present sum of these counters."""
         counters = self._read()
         return sum(counters[name] for name in names)
 

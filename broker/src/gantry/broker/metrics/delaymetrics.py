@@ -1,6 +1,6 @@
-"""What /metrics says about delayed messages: rows for the table of `metrics`.
+"""Metrics of delayed messages: families for the table in `families`.
 
-RocketMQ 5's metrics of the same things, for who moves a dashboard over: rocketmq_timing_messages is
+RocketMQ 5 has the same under other names: rocketmq_timing_messages is
 gantry_delay_pending{level="time"}, rocketmq_timer_dequeue_total and what its schedule service delivers are
 gantry_delay_delivered_total, rocketmq_timer_dequeue_latency is gantry_delay_lateness_seconds.
 """
@@ -20,20 +20,20 @@ LATENESS = "gantry_delay_lateness_seconds"
 
 
 def pending(parts: Parts) -> Iterator[Sample]:
-    """Messages by level, and those with a time of their own."""
+    """Yield the delayed messages by level, and those with their own delivery time."""
     for line in list(parts.delays.book.lines.values()):
         yield (str(line.level),), line.end - line.next
     yield ("time",), parts.delays.pending
 
 
 def delivered(parts: Parts) -> Iterator[Sample]:
-    """Deliveries by kind."""
+    """Yield the deliveries, by level or by time."""
     for kind, count in parts.delays.counts.delivered.items():
         yield (kind,), count
 
 
 def dropped(parts: Parts) -> Iterator[Sample]:
-    """What was not delivered, by reason."""
+    """Yield the messages that were not delivered, by reason."""
     counts = parts.delays.counts
     yield ("cancelled",), counts.cancelled
     yield ("topic deleted",), counts.discarded
@@ -41,7 +41,7 @@ def dropped(parts: Parts) -> Iterator[Sample]:
 
 
 def lateness(parts: Parts) -> Counted:
-    """From due to written."""
+    """Return the histogram of seconds between due time and delivery."""
     counts = parts.delays.counts
     return LATENESS_BOUNDS_S, counts.latenesses, counts.late_sum_s
 

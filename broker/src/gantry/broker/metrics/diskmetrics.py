@@ -1,6 +1,6 @@
-"""What /metrics says about the disk and about what retention deletes: rows for the table of `metrics`.
+"""Metrics of the disk and of retention: families for the table in `families`.
 
-RocketMQ 5's metrics of the same things, for who moves a dashboard over: rocketmq_storage_message_reserve_time is
+RocketMQ 5 has the same under another name: rocketmq_storage_message_reserve_time is
 gantry_log_oldest_age_seconds (in milliseconds there).
 """
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
 
 
 def oldest_s(parts: Parts) -> float:
-    """Age of the first message of the log."""
+    """Return the age of the first message of the log in seconds; 0 for an empty log."""
     stored_ms = parts.store.reader.oldest_ms()
     return 0.0 if stored_ms < 0 else max(0, parts.clock.now_ms() - stored_ms) / 1000
 
 
 def carried(parts: Parts) -> Iterator[Sample]:
-    """Copies for the sake of retention, or of the half queue's position."""
+    """Yield the messages that were copied to the log's end so that their segment can be deleted."""
     yield ("transaction",), parts.transactions.counts.put_back
     yield ("delayed",), parts.delays.counts.carried
 
 
 def stuck(parts: Parts) -> Iterator[Sample]:
-    """What should be carried on and finds no room."""
+    """Yield the messages that could not be copied for lack of room."""
     yield ("transaction",), parts.transactions.counts.stuck
     yield ("delayed",), parts.delays.counts.stuck
 

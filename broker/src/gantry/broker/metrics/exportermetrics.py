@@ -1,12 +1,12 @@
-"""What /metrics says under the names of Apache's rocketmq-exporter: rows for the table of `metrics`.
+"""Metrics with the names of Apache's rocketmq-exporter: families for the table in `families`.
 
-Its two Grafana dashboards and its sample alerts ask for these.  The exporter is a process of its own that questions the
-master of every group as `mqadmin` does and shows the answers as gauges; here the master shows what it would have
-answered, so nothing has to run beside it.  Slaves show none of it.
+Its two Grafana dashboards and its sample alerts need these.  The exporter is a separate process that queries the master
+of every group as `mqadmin` does, and shows the answers as gauges.  Here the master shows the same values itself, so no
+exporter is needed.  Slaves do not show them.
 
-Labels are the exporter's, `brokerIP` with the port.  `rocketmq_client_*` is not there: what a consumer did with its
-messages only it can say, and a scrape does not wait for thousands of clients.  Nor are thread pools' sizes; the time at
-the head of their queues is 0, as in the runtime information, because requests do not queue.
+Labels are the exporter's, `brokerIP` with the port.  There is no `rocketmq_client_*`: only the consumer has these
+numbers, and a scrape does not wait for thousands of clients.  Sizes of thread pools are missing too; the waiting time
+of their queues is 0, as in the runtime information, because requests do not queue.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _dead_ends(parts: Parts) -> Iterator[Sample]:
 
 
 def _dead_difference(parts: Parts) -> Iterator[Sample]:
-    """Dead letters that are there: nobody consumes them."""
+    """Yield the number of stored dead letters; no consumer reads them."""
     for topic, end in parts.census.ends.items():
         if names.is_dlq_topic(topic):
             yield (names.group_of(topic) or "", topic, "0", "1"), end

@@ -1,12 +1,12 @@
-"""/metrics: the table of families (`metrictable`), rendered when somebody asks.
+"""/metrics: renders the table of `families` for each scrape, with prometheus_client.
 
-Rendering is prometheus_client's.  A census of queues and groups comes first, then family by family, a few series at a
-time; whenever that has taken SLICE_S, everybody else gets PAUSE_S, so that a scrape of many series does not hold up a
-send.  The text is kept for a second, so that many scrapers cost as much as one.
+A census of queues and groups comes first, then family by family, a few series at a time.  After each SLICE_S of work
+other tasks get PAUSE_S, so that a scrape of many series does not delay a send.  The text is kept for a second, so that
+many scrapers cost as much as one.
 
-Nothing here grows without a bound, whatever users call their topics: a family stops at `series_max`, the whole text at
-SERIES_MAX, and `gantry_metrics_cut` names what was cut.  Families with a series per topic or per group are off or sums
-over all of them without `per_topic`; those with one per queue are off unless configured.
+Everything is bounded, whatever the number of topics: a family stops at `series_max`, the whole text at SERIES_MAX, and
+`gantry_metrics_cut` names the families that were cut.  Without `per_topic`, families with a series for each topic or
+group are off, or are sums over all of them; those with one for each queue are off unless configured.
 
 `broker/docs/metrics.md` is generated from FAMILIES by `document`; a test compares them.
 """
@@ -48,14 +48,14 @@ class Metrics:
     """Renders the table for one broker; the text is kept for a second."""
 
     def __init__(self, parts: Callable[[], Parts | None]) -> None:
-        self._parts = parts  # None: until the broker serves there is nothing but the process to tell of
+        self._parts = parts  # returns None until the broker serves; then only the process's own metrics are shown
         self._text = b""
         self._rendered_at = float("-inf")
         self._rendering: asyncio.Task[bytes] | None = None
         self._process = ProcessCollector(registry=None)
 
     async def text(self) -> bytes:
-        """The exposition; the caller while it is rendered gets the same one."""
+        """Return the exposition text; concurrent callers share one rendering."""
         if asyncio.get_running_loop().time() - self._rendered_at < _CACHE_S:
             return self._text
         if self._rendering is None:
@@ -80,7 +80,7 @@ class Metrics:
 
 
 def document() -> str:
-    """The table of all metrics as Markdown."""
+    """Return the table of all metrics as Markdown."""
     lines = ["| metric | kind | labels | meaning |", "|-|-|-|-|"]
     for family in FAMILIES:
         name = f"{family.name}_total" if family.kind == COUNTER else family.name
@@ -91,7 +91,7 @@ def document() -> str:
 
 
 class _Given(Collector):
-    """One family, already collected."""
+    """A collector for one family that was already read."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -101,7 +101,7 @@ class _Given(Collector):
 
 
 def _pieces(parts: Parts | None) -> Iterator[bytes]:
-    """The text, in pieces that each take a part of a millisecond; some are empty."""
+    """Yield the text in pieces, each rendered in a part of a millisecond; some are empty."""
     if parts is None:
         return
     for _ in parts.census.take():
@@ -134,7 +134,9 @@ def _samples(family: Family, parts: Parts) -> Iterator[_Shown]:
 
 
 def _is_summed(family: Family, parts: Parts) -> bool:
-    """Whether the family says one sum for all topics and groups: those with a switch of their own are off instead."""
+    """Return whether the family shows one sum for all topics and groups; those with their own switch are off
+    instead.
+    """
     is_switched = family.is_on in (per_topic, per_queue)
     return family.has_names and not is_switched and not per_topic(parts)
 

@@ -1,8 +1,8 @@
-"""What /metrics says: one table of families, and how the broker's own are read.
+"""The table of all metric families, and how those of the broker itself are read.
 
-Nothing is counted here.  The parts count what they do in plain integers, by the run and not by the message, and
-a family's `read` looks at them; so the hot path pays nothing for this file.  Totals per topic are queue
-offsets, which the store keeps anyway.  Families of one theme stand in modules of their own.
+Nothing is counted here.  The parts count in plain integers, by the batch and not by the message, and a family's `read`
+returns these; so the hot path has no extra cost.  Totals of a topic are queue offsets, which the store has anyway.
+Families of one theme have their own modules.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def _queue_ends(parts: Parts) -> Iterator[Sample]:
 
 
 def per_queue(parts: Parts) -> bool:
-    """Whether there is a series for each queue."""
+    """Return whether there is a series for each queue."""
     return parts.live.current.metrics.per_queue
 
 
@@ -141,7 +141,7 @@ def _loop_lag(parts: Parts) -> Counted:
     return LAG_BOUNDS_S, parts.loop_lag.moments, parts.loop_lag.sum_s
 
 
-# By family: bounds, counts between them, and the sum.
+# By family: returns bounds, counts between them, and the sum.
 HISTOGRAMS: dict[str, Callable[[Parts], Counted]] = {
     "gantry_ack_wait_seconds": _ack_wait,
     "gantry_loop_lag_seconds": _loop_lag,

@@ -1,8 +1,8 @@
-"""One metric of the table in `metrics`: what it is called, what it means, and how it is read.
+"""One family of the table in `families`: its name, meaning, and how it is read.
 
-A family's `read` looks at the parts when somebody asks and gives a number for each set of label values; nothing is kept
-here.  What many families share is looked at once before them, in slices (`census`).  Histograms have no `read`:
-`metrics` makes their buckets of what the parts counted.
+A family's `read` returns a number for each set of label values at each scrape; nothing is stored here.  Numbers that
+many families share are read once before them, in slices (`census`).  Histograms have no `read`: `exposition` makes
+their buckets from the counts of the parts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ CountedSample = tuple[tuple[str, ...], Counted]
 Read = Callable[["Parts"], Iterable[Sample]]
 Switch = Callable[["Parts"], bool]
 
-# Labels whose values are made by users, so that their number is nobody's to say.
+# Labels with values that users choose, so that their number is unbounded.
 _NAMES = frozenset({"topic", "consumer_group", "producer_group", "group"})
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 
 
 class Family(NamedTuple):
-    """One metric; counters are named without their `_total`."""
+    """One metric; names of counters are given without their `_total`."""
 
     kind: str
     name: str
@@ -39,22 +39,22 @@ class Family(NamedTuple):
 
     @property
     def has_names(self) -> bool:
-        """Whether it has a series for each name that users made."""
+        """Whether it has a series for each name that users chose."""
         return not _NAMES.isdisjoint(self.labels)
 
 
 def one(read: Callable[[Parts], float]) -> Callable[[Parts], Iterable[Sample]]:
-    """A family without labels."""
+    """Return the `read` of a family without labels."""
     return lambda parts: [((), read(parts))]
 
 
 def per_topic(parts: Parts) -> bool:
-    """Whether there is a series for each topic and group."""
+    """Return whether there is a series for each topic and group."""
     return parts.live.current.metrics.per_topic
 
 
 def summed(family: Family, samples: Iterable[Sample]) -> Iterable[Sample]:
-    """Over all names."""
+    """Return the samples summed over all names that users chose."""
     totals: dict[tuple[str, ...], float] = {}
     for labels, value in samples:
         key = _nameless(family, labels)
@@ -63,7 +63,7 @@ def summed(family: Family, samples: Iterable[Sample]) -> Iterable[Sample]:
 
 
 def summed_histogram(family: Family, series: Iterable[CountedSample]) -> Iterable[CountedSample]:
-    """Over all names, of histograms with the same bounds."""
+    """Return the histograms summed over all names that users chose; all have the same bounds."""
     totals: dict[tuple[str, ...], Counted] = {}
     for labels, (bounds, counts, sum_value) in series:
         key = _nameless(family, labels)
@@ -73,5 +73,5 @@ def summed_histogram(family: Family, series: Iterable[CountedSample]) -> Iterabl
 
 
 def _nameless(family: Family, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """An empty label is, for Prometheus, one that is not there."""
+    """Return the labels without names; Prometheus treats an empty label as a missing one."""
     return tuple("" if name in _NAMES else label for name, label in zip(family.labels, labels, strict=True))

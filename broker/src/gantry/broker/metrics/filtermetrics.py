@@ -1,8 +1,8 @@
-"""What /metrics says about filters: rows for the table of `metrics`.
+"""Metrics of filters: families for the table in `families`.
 
-The share of `gantry_filter_rejected_total` in `gantry_filter_examined_total` is what SQL filters throw away: near 1
-and with many messages, a topic of its own would be cheaper.  Tag filters are not counted, they look at twenty bytes
-each.
+`gantry_filter_rejected_total` divided by `gantry_filter_examined_total` is the share of messages that SQL filters
+reject. When it is near 1 and there are many messages, a separate topic would be cheaper.  Tag filters are not counted:
+they compare twenty bytes for each message.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Metrics of a group: who of the slaves is in step, and how far behind each is.
+"""Metrics of replication: the in-sync set, links and lag of slaves, the epoch and losses.
 
-Of a broker without replication they have no samples.
+A broker without replication has no samples of them.
 """
 
 from __future__ import annotations

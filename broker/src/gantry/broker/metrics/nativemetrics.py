@@ -1,12 +1,12 @@
-"""What /metrics says under the names of RocketMQ 5's own metrics, with its labels: rows for the table of `metrics`.
+"""Metrics with the names and labels of RocketMQ 5's own: families for the table in `families`.
 
-A dashboard made for a RocketMQ 5 broker that exports to Prometheus finds its series here.  The library behind that
-exporter adds units to names (`_milliseconds`), upstream's documents leave them out: both spellings are there.
+A dashboard for a RocketMQ 5 broker that exports to Prometheus finds its series here.  The library of that exporter adds
+units to names (`_milliseconds`), RocketMQ's documents omit them: both spellings exist here.
 
-What differs is written into the help texts.  `message_type` is the topic's, from its attribute, because messages are
-counted by the run; messages count when consumers can have them: a delayed one when it is delivered, a half when it
-is committed.  Not there: rocketmq_message_size and rocketmq_rpc_latency would be counted with every message,
-rocketmq_processor_watermark is about thread pools, and what a consumer has taken and not finished only it knows.
+Differences are named in the help texts.  `message_type` is the attribute of the topic, because messages are counted in
+batches.  A message counts when consumers can receive it: a delayed one at its delivery, a half at its commit.  Missing
+are rocketmq_message_size and rocketmq_rpc_latency, which would cost time for every message,
+rocketmq_processor_watermark, which is about thread pools, and messages in flight at a consumer, which only it knows.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _STORAGE = (*_NODE, "storage_type", "storage_medium")
 
 
 def is_shown(parts: Parts) -> bool:
-    """Whether RocketMQ's names are wanted."""
+    """Return whether metrics with RocketMQ's names are configured."""
     return parts.live.current.metrics.rocketmq
 
 
 def leads(parts: Parts) -> bool:
-    """The same on a master only: what all members of a group have counts once."""
+    """Return whether they are shown for what all members of a group have in common: on the master only."""
     return is_shown(parts) and parts.live.current.role is not Role.SLAVE
 
 
 def _each(parts: Parts) -> bool:
-    """The same where there are series by topic and group: of waiting times there is no sum."""
+    """Return whether series by topic and group are shown; waiting times have no sum."""
     return leads(parts) and per_topic(parts)
 
 
@@ -53,7 +53,7 @@ def _node(parts: Parts) -> tuple[str, ...]:
 
 
 def _of_node(read: Read, *behind: str) -> Read:
-    """The samples with the node's labels before theirs, and `behind` after them."""
+    """Return a `read` whose samples have the node's labels first, and `behind` last."""
 
     def samples(parts: Parts) -> Iterator[Sample]:
         node = _node(parts)
@@ -140,7 +140,7 @@ def _consumers(parts: Parts) -> Iterator[Sample]:
 
 
 def finish(parts: Parts) -> Iterator[CountedSample]:
-    """From birth to commit, by topic."""
+    """Yield the histogram of seconds between a half's birth and its commit, by topic."""
     node = _node(parts)
     for topic, counted in transactionmetrics.finish(parts):
         yield (*node, topic), counted
@@ -149,7 +149,7 @@ def finish(parts: Parts) -> Iterator[CountedSample]:
 def _gauges(
     name: str, units: tuple[str, ...], text: str, labels: tuple[str, ...], read: Read, is_on: Callable[[Parts], bool]
 ) -> tuple[Family, ...]:
-    """One figure by each of its spellings."""
+    """Return one gauge under each of its spellings."""
     spelled = [name, *(f"{name}_{unit}" for unit in units)]
     return tuple(Family(GAUGE, each, text, labels, read, is_on) for each in spelled)
 

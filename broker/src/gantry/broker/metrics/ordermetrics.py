@@ -1,7 +1,6 @@
-"""What /metrics says about ordered consumption and about request and reply; a part of the table in `metrics`.
+"""Metrics of ordered consumption and of request and reply: families for the table in `families`.
 
-`refused` locks are everyday life while a group shares its queues again; many `expired` ones mean consumers that die or
-cannot reach the broker.
+`refused` locks are normal during a rebalance; many `expired` ones mean consumers that die or cannot reach the broker.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""What /metrics says about messages that their consumers could not handle: rows for the table of `metrics`.
+"""Metrics of failed messages: families for the table in `families`.
 
-`gantry_dead_letter_messages` is a state and survives a restart; the counters say how fast it goes.  RocketMQ 5's
+`gantry_dead_letter_messages` is a state and survives a restart; the counters show the rate.  RocketMQ 5's
 rocketmq_send_to_dlq_messages_total is gantry_dead_letters_total.
 """
 

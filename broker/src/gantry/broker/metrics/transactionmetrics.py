@@ -1,5 +1,6 @@
-"""What /metrics says about transactions: rows for the table of `metrics`.
-Four of them are there under RocketMQ 5's names too (`nativemetrics`).
+"""Metrics of transactions: families for the table in `families`.
+
+Four of them also exist with RocketMQ 5's names (`nativemetrics`).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ FINISH = "gantry_transaction_finish_seconds"
 
 
 def finish(parts: Parts) -> Iterator[tuple[str, Counted]]:
-    """From birth to commit, by topic."""
+    """Yield the histogram of seconds between a half's birth and its commit, by topic."""
     counts = parts.transactions.counts
     for topic, latencies in list(counts.latencies.items()):
         yield topic, (LATENCY_BOUNDS_S, latencies, counts.latency_sums_s[topic])
 
 
 def finish_of_all(parts: Parts) -> Counted:
-    """From birth to commit, whatever topic."""
+    """Return the histogram of seconds between a half's birth and its commit, over all topics."""
     counts = parts.transactions.counts
     none = [0] * (len(LATENCY_BOUNDS_S) + 1)
     together = [sum(column) for column in zip(none, *counts.latencies.values(), strict=True)]
@@ -33,25 +34,25 @@ def finish_of_all(parts: Parts) -> Counted:
 
 
 def open_by_topic(parts: Parts) -> Iterator[Sample]:
-    """Half messages without an end."""
+    """Yield the open half messages by topic."""
     for topic, count in list(parts.transactions.book.topics.items()):
         yield (topic,), count
 
 
 def committed(parts: Parts) -> Iterator[Sample]:
-    """Commits by topic."""
+    """Yield the commits by topic."""
     for topic, count in list(parts.transactions.counts.committed.items()):
         yield (topic,), count
 
 
 def rolled_back(parts: Parts) -> Iterator[Sample]:
-    """Rollbacks by topic."""
+    """Yield the rollbacks by topic."""
     for topic, count in list(parts.transactions.counts.rolled_back.items()):
         yield (topic,), count
 
 
 def refused(parts: Parts) -> Iterator[Sample]:
-    """Ends that were refused; a contradiction is one of them."""
+    """Yield the refused ends by reason; an end that contradicts an earlier one is one of them."""
     counts = parts.transactions.counts
     yield ("contradicts an earlier end",), counts.conflicts
     for reason, count in list(counts.refused.items()):
@@ -59,37 +60,37 @@ def refused(parts: Parts) -> Iterator[Sample]:
 
 
 def checks(parts: Parts) -> Iterator[Sample]:
-    """What became of the wish to ask."""
+    """Yield the checks by result."""
     counts = parts.transactions.counts
     for result in ("asked", "answered", "alone", "full"):
         yield (result,), getattr(counts, result)
 
 
 def moved(parts: Parts) -> Iterator[Sample]:
-    """Appends for the sake of open transactions."""
+    """Yield the records that were appended for open transactions, by kind."""
     counts = parts.transactions.counts
     for kind in ("given_up", "put_back", "rearmed", "repaired"):
         yield (kind,), getattr(counts, kind)
 
 
 def violations(parts: Parts) -> Iterator[Sample]:
-    """Groups that are not the transactions' alone."""
+    """Yield the transactional producer groups that other kinds of producers use too."""
     yield from list(parts.transactions.group_rule.violations.items())
 
 
 def oldest_s(parts: Parts) -> float:
-    """Age of the open half that was stored first."""
+    """Return the age of the oldest open half in seconds."""
     return parts.transactions.state()["oldestMs"] / 1000
 
 
 def undecided_age_s(parts: Parts) -> float:
-    """For how long the oldest open half of a batch has waited for a decision."""
+    """Return for how many seconds the oldest open half of a batch has waited for a decision."""
     since_ms = parts.batches.undecided()[1]
     return max(0, parts.clock.now_ms() - since_ms) / 1000 if since_ms else 0.0
 
 
 def decisions(parts: Parts) -> Iterator[Sample]:
-    """What became of requests to decide."""
+    """Yield the requests to decide a batch, by result."""
     counts = parts.batches.decisions.counts
     for result in ("committed", "repeated", "aborted", "done", "learned", "refused"):
         yield (result,), getattr(counts, result)

@@ -1,8 +1,8 @@
-"""What only a working master does, and how everybody else refuses it.
+"""Which requests only an active master serves, and how others refuse them.
 
-Settling transactions, asking about them, delivering delayed messages and taking any message at all is for a master
-whose log is confirmed and whose transactions and delays are read back.  A slave, and a master that is not there yet,
-serve reading and clients' own affairs, and refuse the rest with a remark that says where or when.
+Only an active master accepts messages, settles and checks transactions, and delivers delayed messages: its log is
+confirmed, and its transactions and delayed messages are read back.  A slave, and a master that is not active yet, serve
+reads and client registrations, and refuse the rest with a remark where or when to try again.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ ALWAYS_SERVED = frozenset(
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.SHOW_RETENTION,
-        # Only those whose header is not well-formed come to the table; the others are answered by their runs.
+        # Only pulls with an invalid header reach the table; the others are answered in batches.
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
     }
 )
-# Who is there, and what this broker is: nobody reads a message by it.  A master that has just begun knows its producers
-# from their first word on; refused, they would say it again half a minute later, and could not be asked until then.
+# Client registrations and information about the broker: they return no messages.  A new master needs the producers'
+# heartbeats; a refused one would be repeated half a minute later, and transactions could not be checked until then.
 SERVED_WITHOUT_LEASE = frozenset(
     {
         RequestCode.HEART_BEAT,
@@ -67,7 +67,7 @@ SERVED_WITHOUT_LEASE = frozenset(
         RequestCode.GET_BROKER_RUNTIME_INFO,
     }
 )
-# RocketMQ's codes where it has some of its own: clients go elsewhere, or show the remark.
+# RocketMQ's codes where it has special ones: clients go to another broker, or show the remark.
 _REFUSED_WITH = {
     RequestCode.END_TRANSACTION: ResponseCode.SLAVE_NOT_AVAILABLE,
     RequestCode.RECALL_MESSAGE: ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -79,7 +79,7 @@ _REFUSED_WITH = {
 
 
 class Activity:
-    """One broker's.  may_serve: whether its serving lease, where it has one, is valid now."""
+    """Whether this broker is an active master; `why_not` returns where or when to try again."""
 
     def __init__(self, may_serve: Callable[[], bool]) -> None:
         self.is_on = False
@@ -93,15 +93,15 @@ class Activity:
         self._why_not = why
 
     def begin(self) -> None:
-        """Work, unless that is over; transactions and delays are read back."""
+        """Become active, unless end() was called; transactions and delayed messages are read back."""
         self.is_on, self.has_read_back = not self._is_over, True
 
     def end(self, why: Callable[[], str]) -> None:
-        """Never again in this process."""
+        """Become inactive for the rest of this broker's life."""
         self.is_on, self._is_over, self._why_not = False, True, why
 
     def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
-        """The table, which refuses what it must while this is not on, or has no serving lease."""
+        """Return the table with handlers that refuse requests while this is inactive, or has no serving lease."""
         return {code: self._guarded(code, handler) for code, handler in table.items()}
 
     def _guarded(self, code: int, handler: Cold) -> Cold:
@@ -110,7 +110,9 @@ class Activity:
         return self._guard_serving_lease(handler) if code in ALWAYS_SERVED else self._guard(handler)
 
     def guarded_pulls(self, pull_run: PullRun) -> PullRun:
-        """Pulls come by the run; a master without a serving lease may be behind another one."""
+        """Return the handler of pulls that refuses them without a serving lease, because there may be a newer
+        master.
+        """
 
         def handle(connection: Connection, pulls: list[Pull]) -> None:
             if self._may_serve():
@@ -128,8 +130,7 @@ class Activity:
                 return handler(connection, command)
             return reply(command, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
 
-        return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
-
+        return handle  # type: ignore[return-value]  # the handler's result, or a Command
     def _guard(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
             if not self._may_serve():
@@ -139,7 +140,7 @@ class Activity:
         return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
 
     def guarded_ends(self, end_run: EndRun) -> EndRun:
-        """The same for ends of transactions, which come by the run."""
+        """Return the handler of ends of transactions that refuses them while this is inactive."""
 
         def handle(connection: Connection, ends: list[End]) -> None:
             if self.is_on:

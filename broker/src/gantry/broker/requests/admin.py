@@ -1,8 +1,8 @@
-"""What tools ask about the broker itself: runtime information and configuration.
+"""Requests about the broker itself: runtime information and configuration.
 
-GET_BROKER_RUNTIME_INFO (28) is a table of texts with RocketMQ's keys, because `mqadmin`, the dashboard and the
-exporter parse them; keys of things that do not exist here (thread pools, timers) carry the value that means idle.
-GET_BROKER_CONFIG (26) answers `name=value` lines under RocketMQ's names where it has one, UPDATE_BROKER_CONFIG (25)
+GET_BROKER_RUNTIME_INFO (28) is a table of texts with RocketMQ's keys, because `mqadmin`, the dashboard and the exporter
+parse them.  Keys of parts that GantryMQ does not have (thread pools, timers) have the value that means idle.
+GET_BROKER_CONFIG (26) returns `name=value` lines with RocketMQ's names where it has one.  UPDATE_BROKER_CONFIG (25)
 takes the same lines and changes hot keys only.
 """
 
@@ -29,13 +29,13 @@ from gantry.wire.command import refusal, reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-VERSION_TEXT = "V5_3_3"  # what VERSION is called; tools print it
+VERSION_TEXT = "V5_3_3"  # RocketMQ's name of VERSION; tools print it
 _POOLS = ("send", "pull", "litePull", "query", "ack")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 class AdminHandlers:
-    """Looks at the parts; changes nothing but hot configuration."""
+    """Handlers that read the parts, and change only the hot configuration."""
 
     def __init__(
         self,
@@ -57,19 +57,19 @@ class AdminHandlers:
         self._started_ms = clock.now_ms()
 
     def runtime_info(self, connection: Connection, command: Command) -> Command:
-        """28: the table of texts."""
+        """Answer 28 with the table of texts."""
         table = self._identity() | self._counters() | self._store_figures() | _idle()
         return reply(command, body=bodies.dumps({"table": table}))
 
     def get_config(self, connection: Connection, command: Command) -> Command:
-        """26: the configuration as properties."""
+        """Answer 26 with the configuration as `name=value` lines."""
         values = brokerconf.rendered(flat(self._live.current))
         text = "".join([f"{name}={value}\n" for name, value in sorted(values.items())])
         version = bodies.dumps(self._live.version.to_json()).decode()
         return reply(command, ext={"version": version}, body=text.encode())
 
     def update_config(self, connection: Connection, command: Command) -> Command:
-        """25: change hot keys."""
+        """Serve 25: change hot keys, all or none."""
         try:
             changes = {}
             for name, value in brokerconf.parse(command.body.decode("utf-8")).items():
@@ -143,7 +143,7 @@ class AdminHandlers:
         return "".join([f"[{name}]:{count} " for name, count in distributed(self._acks.latencies).items()])
 
     def _quantile(self, share: float) -> float:
-        """An upper bound of how long that share of the messages waited at most, in milliseconds."""
+        """Return an upper bound in ms of the time that this share of the messages waited at most."""
         latencies = self._acks.latencies
         left = sum(latencies) * share
         for bound, count in zip((*LATENCY_BOUNDS_S, LATENCY_BOUNDS_S[-1]), latencies, strict=True):
@@ -154,7 +154,7 @@ class AdminHandlers:
 
 
 def _idle() -> dict[str, str]:
-    """Keys of RocketMQ's thread pools, timers and page-cache locks: always idle here."""
+    """Return RocketMQ's keys of thread pools, timers and page-cache locks, with values that mean idle."""
     table = {
         "putMessageEntireTimeMax": "0",
         "getMessageEntireTimeMax": "0",
@@ -180,7 +180,7 @@ def _idle() -> dict[str, str]:
 
 
 def _human(count: int) -> str:
-    """RocketMQ's `humanReadableByteCount`: one decimal from KiB on."""
+    """Return the text of RocketMQ's `humanReadableByteCount`: one decimal from KiB on."""
     if count < 1024:
         return f"{count} B"
     value = float(count)

@@ -1,8 +1,8 @@
-"""How large a request may be that is not a message: looked at before its handler is.
+"""The size limits of requests that are not messages, checked before the handler is called.
 
-A frame may have 16 MiB, because messages do.  Everything else is small, and a handler that reads a body, keeps a name
-or repeats it in its answer must not have to think of megabytes.  Bodies of messages have a bound of their own
-(`append.admit`); what this broker asked somebody itself is no request.
+A frame may have 16 MiB, because messages may.  Other requests are small, and handlers that parse a body or store a name
+rely on that.  Bodies of messages have their own limit (`append.admit`); answers to this broker's requests are not
+limited here.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from __future__ import annotations
 from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode
 
-# All fields of a header.  The longest one is of a message's properties, which have 32 KiB.
+# Of all fields of a header together.  The longest field is a message's properties, with up to 32 KiB.
 FIELDS_CHARS_MAX = 64 << 10
 _BODY_BYTES_MAX = 16 << 10
-# Reading the longest of these takes some milliseconds.
+# Parsing the longest of these takes some milliseconds.
 _LONGER_BODIES = {
     RequestCode.HEART_BEAT: 512 << 10,
     RequestCode.LOCK_BATCH_MQ: 512 << 10,
@@ -23,7 +23,7 @@ _LONGER_BODIES = {
     RequestCode.DECIDE_BATCH: 256 << 10,
     RequestCode.END_BATCH: 256 << 10,
 }
-# Messages, and hot requests whose header is wrong: they are refused for that.
+# Messages; those with an invalid header are refused for that.
 _MESSAGES = frozenset(
     {
         RequestCode.SEND_MESSAGE,
@@ -36,7 +36,7 @@ _MESSAGES = frozenset(
 
 
 def why_too_large(command: Command) -> str | None:
-    """Why a request is too large to be looked at; None when it is not."""
+    """Return why a request is too large; None when it is not."""
     fields = sum(map(len, command.ext)) + sum(map(len, command.ext.values()))
     if fields > FIELDS_CHARS_MAX:
         return f"the header fields have {fields} characters, {FIELDS_CHARS_MAX} are allowed"

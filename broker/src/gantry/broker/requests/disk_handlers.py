@@ -1,9 +1,9 @@
-"""Deleting by hand: what RocketMQ's `mqadmin` asks for, and what would go.
+"""Requests to delete expired data, as RocketMQ's `mqadmin` sends them, and to list it.
 
-    DELETE_EXPIRED_COMMITLOG (329)     segments that are old enough go at any hour, from now on for twenty passes
-    CLEAN_EXPIRED_CONSUMEQUEUE (306)   queue and index files of which all records are gone
-    CLEAN_UNUSED_TOPIC (316)           queues of topics that nobody has any more
-    SHOW_RETENTION (24031)             ours: the segments with their age, what would go, what holds them
+    DELETE_EXPIRED_COMMITLOG (329)     delete expired segments at any hour, for the next twenty passes
+    CLEAN_EXPIRED_CONSUMEQUEUE (306)   delete queue and index files whose records are all deleted
+    CLEAN_UNUSED_TOPIC (316)           delete queues of topics that do not exist any more
+    SHOW_RETENTION (24031)             GantryMQ's: list the segments, their age, and which would be deleted
 
 None of them deletes what retention would not delete by itself; RocketMQ: `AdminBrokerProcessor`.
 """
@@ -33,7 +33,7 @@ _SEGMENTS_SHOWN_MAX = 10_000
 
 
 class DiskHandlers:
-    """Requests about the room that messages take."""
+    """Handlers of requests about disk space."""
 
     def __init__(self, store: Store, topics: Topics, offsets: Offsets) -> None:
         self._store = store
@@ -41,18 +41,18 @@ class DiskHandlers:
         self._offsets = offsets
 
     def delete_expired(self, connection: Connection, command: Command) -> Command:
-        """329: begin; the answer does not wait for it."""
+        """Serve 329: start the deletion; the answer does not wait for it."""
         audit.warning("expired segments are deleted now, asked by %s", connection.peer)
         self._store.retention.drop_expired()
         return reply(command)
 
     def clean_queues(self, connection: Connection, command: Command) -> Command:
-        """306: they went with their segments; what an earlier life left goes now."""
+        """Serve 306: delete files that an earlier process left; others are deleted with their segments."""
         self._store.retention.drop_queue_files()
         return reply(command)
 
     def clean_topics(self, connection: Connection, command: Command) -> Command:
-        """316: queues that belong to no topic."""
+        """Serve 316: delete queues that belong to no topic."""
         unused = {topic for topic, _ in self._store.queues() if self._topics.get(topic) is None}
         for topic in sorted(unused):
             if not self._topics.is_system(topic):
@@ -62,7 +62,7 @@ class DiskHandlers:
         return reply(command)
 
     async def show(self, connection: Connection, command: Command) -> Command:
-        """24031: what is there and what would go by hand."""
+        """Answer 24031 with the segments and which would be deleted. RefusedError when the disk cannot be read."""
         found: asyncio.Future[RetentionStatus | None] = asyncio.get_running_loop().create_future()
 
         def tell(survey: RetentionStatus | None) -> None:
@@ -72,7 +72,7 @@ class DiskHandlers:
         self._store.retention.survey(self._store.durable_end, tell)
         survey = await found
         if survey is None:
-            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the disk could not be looked at; ask again")
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the disk could not be read; ask again")
         return reply(command, body=bodies.dumps(self._document(survey)))
 
     def _document(self, survey: RetentionStatus) -> dict[str, object]:

@@ -1,19 +1,18 @@
-"""Which request goes where: one table.
+"""The table from request codes to handlers.
 
-Per wake-up of a connection: neighbours of one hot kind (sends, pulls, ends) go to their handler as one run;
-everything else goes one by one through `table`, from code to handler.  To find a behaviour: the code in
-`wire/codes.py`, the line here, the handler beside its domain.
+For each wake-up of a connection, neighbouring requests of one hot kind (sends, pulls, ends) go to their handler as one
+batch.  All others go one by one through `table`, from code to handler.
 
-Sends may only be gathered by their handler; at the end of the turn of the loop, and before any request of `table`
-that could notice they are appended, those of all connections at once.  Ends of transactions cannot notice: a half that
+Sends may be gathered by their handler.  They are appended, those of all connections together, at the end of the loop's
+turn, and before any request of `table` that depends on them.  Ends of transactions do not depend on them: a half that
 is ended has been answered, so it is in the log.
 
-A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
-either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
-remark from UNSUPPORTED; code 10 and its kin come here only when their header is not well-formed.
+A handler of the table returns a Command, None (it answers later, or not at all), or an awaitable of either; the number
+of pending awaitables is bounded.  A code without a handler is answered with REQUEST_CODE_NOT_SUPPORTED.  Code 10 and
+other hot codes reach the table only when their header is invalid.
 
-This file has the only `except Exception` of the house: what a handler raises becomes SYSTEM_ERROR for the one who
-asked, a count, and one log line per cause and minute.  One-way requests are never answered, whatever happens.
+This is the only `except Exception` of the broker: an exception of a handler becomes SYSTEM_ERROR for the client, a
+count, and one log line for each cause and minute.  One-way requests are never answered.
 """
 
 from __future__ import annotations
@@ -71,25 +70,25 @@ _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it
 
 
 class Sends(Protocol):
-    """What is asked of the handler of sends; see `produce.send.SendHandler`."""
+    """The used part of `produce.send.Sending`."""
 
     gathered: list[tuple[Connection, list[frames.Send]]]
 
     def send_run(self, connection: Connection, sends: list[frames.Send]) -> None:
-        """Append, gather or refuse."""
+        """Append a batch of sends, gather it for later, or refuse it."""
         ...
 
     def append_gathered(self) -> None:
-        """Append what is gathered."""
+        """Append the sends that were gathered so far."""
         ...
 
     def unanswered(self) -> list[tuple[Connection, list[frames.Send]]]:
-        """What still wants an answer when one of the two raised."""
+        """Return the sends without an answer, after one of the two has raised."""
         ...
 
 
 class Router:
-    """Takes what connections bring and sees that everything is answered."""
+    """Passes requests to their handlers and makes sure that each is answered."""
 
     def __init__(
         self,
@@ -98,10 +97,10 @@ class Router:
         ends: EndRun,
         table: Mapping[int, Cold],
         complaints: Complaints,
-        soon: Callable[[Callable[[], None]], object],  # call this when the sockets of this turn have been looked at
+        soon: Callable[[Callable[[], None]], object],  # calls a function after this turn's sockets were read
     ) -> None:
         self.requests: Counter[int] = Counter()  # by code
-        self.errors: dict[int, int] = {}  # by code: a handler raised
+        self.errors: dict[int, int] = {}  # exceptions of handlers, by code
         self._sends = sends
         self._soon = soon
         self._is_end_due = False
@@ -112,15 +111,15 @@ class Router:
         self._tasks: dict[asyncio.Future[Answer], None] = {}
 
     def codes(self) -> list[int]:
-        """Which requests the table knows."""
+        """Return the request codes of the table."""
         return list(self._table)
 
     async def answered(self) -> None:
-        """Return when what was under way when this was called is answered."""
+        """Wait until all requests that are pending now are answered."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
-        """Everything that one wake-up of a connection brought, in its order."""
+        """Serve all requests of one wake-up of a connection, in order."""
         if len(requests) > 1 and len(set(map(type, requests))) > 1:
             for kind, run in groupby(requests, type):
                 self._run(connection, kind, list(run))
@@ -128,7 +127,7 @@ class Router:
             self._run(connection, type(requests[0]), requests)
 
     def _run(self, connection: Connection, kind: type[Request], run: list[Request]) -> None:
-        """Neighbours of one kind."""
+        """Serve neighbouring requests of one kind."""
         if kind is frames.Send:
             self._run_sends(connection, run)  # type: ignore[arg-type]  # all of one kind
         elif kind is frames.Pull:
@@ -144,7 +143,7 @@ class Router:
                 self._run_command(connection, command)  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """Finish this turn, and give up what is still under way: its clients' connections close anyway."""
+        """Append gathered sends, and cancel pending answers, because the connections are closed next."""
         self._append_gathered()
         for task in list(self._tasks):
             task.cancel()
@@ -248,7 +247,7 @@ class Router:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Everybody who has a line in the table."""
+    """The handlers of the table."""
 
     clients: ClientHandlers
     topics: TopicHandlers
@@ -269,12 +268,12 @@ class Handlers:
     batches: BatchHandlers
     delays: DelayHandlers
     disk: DiskHandlers
-    durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
-    caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
+    durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
+    caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far
 
 
 def table(on: Handlers) -> dict[int, Cold]:
-    """From code to handler; sends, pulls and ends that are well-formed never come here."""
+    """Return the table from code to handler; sends, pulls and ends with a valid header do not use it."""
     turns = asyncio.Semaphore(_LONG_AT_ONCE)
     return {
         RequestCode.SEND_MESSAGE: ill_formed(RequestCode.SEND_MESSAGE),
@@ -349,8 +348,9 @@ def table(on: Handlers) -> dict[int, Cold]:
 
 
 def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
-    """Answers that walk over much give way in between, and few are made at a time: what they hold of the loop and of
-    memory does not add up.  Nothing is made for a peer that does not read.
+    """Return a handler for long answers, of which only a few run at the same time to bound their use of the loop.
+
+    For a client that does not read its replies no answer is made.
     """
 
     async def handle(connection: Connection, command: Command) -> Answer:
@@ -367,7 +367,7 @@ def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
 
 
 async def nothing_to_announce() -> None:
-    """Name servers know topics, and do not know groups."""
+    """Do nothing: name servers do not know groups."""
 
 
 def kept(
@@ -375,7 +375,7 @@ def kept(
     durable: Callable[[], Awaitable[bool]],
     announced: Callable[[], Awaitable[None]] = nothing_to_announce,
 ) -> Cold:
-    """Answer when no crash undoes it and, of a topic, name servers know: its client asks them for the route next."""
+    """Return a handler that answers when the change is durable and, for a topic, when the name servers know it."""
 
     async def handle(connection: Connection, command: Command) -> Answer:
         given = handler(connection, command)
@@ -390,7 +390,7 @@ def kept(
 
 
 def ill_formed(code: int) -> Cold:
-    """The handler of a hot code's Commands: only what could not be read as a Send, Pull or End comes as one."""
+    """Return the handler for hot requests with an invalid header; valid ones are a Send, Pull or End."""
 
     def handler(connection: Connection, command: Command) -> Answer:
         headers.parse(code, command.ext)  # names the field that is missing or ill-typed
