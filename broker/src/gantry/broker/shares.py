@@ -1,4 +1,4 @@
-"""What each part gets of the configuration: from the one tree of `config` to settings, rules and limits."""
+"""Makes the settings, rules and limits of each part from the broker's configuration."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HTTP_NONE = -1
 
 
 def transaction_rules(config: BrokerConfig) -> CheckPolicy:
-    """The rules of checking back, as profile and keys say."""
+    """Return the rules of transaction checks, from the profile and the keys."""
     given = config.transactions
     is_cloud = given.profile is TransactionProfile.CLOUD
     checks_max, age_max_hours = (0, 12.0) if is_cloud else (15, config.store.reserved_hours)
@@ -49,7 +49,7 @@ def transaction_rules(config: BrokerConfig) -> CheckPolicy:
 
 
 def delay_rules(config: BrokerConfig) -> DelayRules:
-    """The rules of delayed messages."""
+    """Return the rules of delayed messages."""
     delays = config.delays
     return DelayRules(
         levels_ms=levels.parse(delays.levels),
@@ -61,7 +61,7 @@ def delay_rules(config: BrokerConfig) -> DelayRules:
 
 
 def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
-    """The store's part of the configuration."""
+    """Return the store's settings."""
     store = config.store
     return StoreSettings(
         root=store_root(config),
@@ -90,8 +90,9 @@ def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
 def settled(
     config: BrokerConfig, addresses: Addresses, http_ports: tuple[int | None, int | None], live: BrokerConfig | None
 ) -> BrokerConfig:
-    """Return the configuration with the ports that were taken and what was changed since, which lasts until the process
-    ends.  http_ports: of the side door and of /ha/v1.
+    """Return the configuration with the chosen ports and the hot keys that were changed since the start.
+
+    http_ports: of health and metrics, and of /ha/v1; None: no port.
     """
     http, ha_api = (HTTP_NONE if port is None else port for port in http_ports)
     vip = VIP_NONE if addresses.vip_port is None else addresses.vip_port
@@ -125,20 +126,20 @@ def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings
 
 
 def replication_rules(config: BrokerConfig) -> ReplicationRules:
-    """Who counts in the group."""
+    """Return how many members acknowledge a message, and how long the group waits for them."""
     given = config.replication.min_in_sync
     least = 2 if config.role is Role.SYNC_MASTER else 1
     return ReplicationRules(given if given else least, replication_waits(config.replication))
 
 
 def replication_waits(given: ReplicationConfig) -> Waits:
-    """How long the group waits for a member."""
+    """Return how long the group waits for a member."""
     waits = waits_of(given.renew_every_s) if given.register else Waits()
     return replace(waits, max_lag_s=given.max_lag_s) if given.max_lag_s else waits
 
 
 def ack_limits(config: BrokerConfig) -> AckLimits:
-    """How long producers wait: for this disk, and for slaves where those count."""
+    """Return how long a producer's reply waits, for the disk or for slaves, and how many bytes of replies may wait."""
     wait_s = config.messages.ack_wait_s
     if config.role is Role.SYNC_MASTER:
         wait_s = config.replication.ack_timeout_s
@@ -146,29 +147,29 @@ def ack_limits(config: BrokerConfig) -> AckLimits:
 
 
 def ack_mark(config: BrokerConfig, store: Store) -> Watermark:
-    """The mark at which producers are answered: an ASYNC_MASTER with slaves does not wait for them."""
+    """Return the mark at which producers are answered: an ASYNC_MASTER with slaves does not wait for them."""
     if config.replication.secret_file and config.role is Role.ASYNC_MASTER:
         return store.share
     return store.confirmed
 
 
 def store_root(config: BrokerConfig) -> str:
-    """The store's folder, absolute."""
+    """Return the absolute path of the store's folder."""
     return os.path.abspath(os.path.expanduser(config.store.root))
 
 
 def identity(config: BrokerConfig, addresses: Addresses) -> Identity:
-    """Who this broker is to name servers."""
+    """Return this broker's identity for name servers."""
     return Identity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
 
 
 def message_limits(config: BrokerConfig, marks: MessageStamp) -> MessageLimits:
-    """How large a message may be."""
+    """Return the limits of a message's size."""
     return MessageLimits(config.messages.body_bytes_max, marks.properties_bytes_max)
 
 
 def client_limits(config: BrokerConfig) -> ClientLimits:
-    """How much clients may register."""
+    """Return the limits of client registrations."""
     clients = config.clients
     return ClientLimits(
         registrations_max=clients.registrations_max,
@@ -178,7 +179,7 @@ def client_limits(config: BrokerConfig) -> ClientLimits:
 
 
 def pull_settings(config: BrokerConfig) -> PullLimits:
-    """How much a pull may take, and how much pulls that come together: the last of them may bring a largest message."""
+    """Return the limits of one pull and of a batch of pulls, whose last one may return a largest message."""
     pull, settings = config.pull, PullLimits()
     room = output_room(config) - BODY_BYTES_MAX - RECORD_OVERHEAD_BYTES
     return replace(
@@ -203,7 +204,7 @@ def lookup_bytes_max(config: BrokerConfig) -> int:
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    """What one connection may cost."""
+    """Return the limits of one connection."""
     network = config.network
     return ConnectionLimits(
         idle_s=network.idle_s,

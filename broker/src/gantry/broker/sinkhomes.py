@@ -1,16 +1,17 @@
-"""Asking the homes of sinks what became of halves that wait here without a verdict.
+"""Asks the homes of sinks for the decision about halves that wait here.
 
-A batch that is decided is ended in every group by anyone who decided it.  When he dies before his END came here, and
-his query never comes back, this group has halves that it knows nothing about, while the batch is decided at its sink's
-home: some of its rows would be seen in one group and never in another.  So the group asks, as it would ask a
-transactional producer back: now and then, for each sink with something that has waited for a while.  What the home
-answers is confirmed by all its copies; it is learned like what an END carries, and the next pass of the checks ends the
-halves.  A home that has decided nothing, or that is away, is asked again in the next round; nothing is ever guessed.
+The driver that decides a batch also sends END to every group.  When it dies before its END arrived here, and its query
+is not restarted, this group has open halves of a batch that is decided at its sink's home.  Some rows would then be
+visible in one group and not in another.  So the group asks the home from time to time, for each sink with halves that
+have waited for a while, as it would ask a transactional producer.
+
+The home's answer is confirmed by all its copies.  It is stored like the contents of an END, and the next pass of the
+checks ends the halves.  A home that has decided nothing, or does not answer, is asked again in the next round.
 
 A sink without a `sinkId` writes one batch.  When its driver dies between DECIDE and "done", no driver continues it.
-After an hour its home sends END to every group instead, and then counts the batch as done.
+After an hour its home sends END to every group instead, and then marks the batch as done.
 
-Bounded: one question at a time, so many sinks a round, and the next round goes on behind them.
+There is one request at a time and a limited number of sinks in a round; the next round continues with the others.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ Place = tuple[str, str]  # sink, home
 
 
 class SinkHomes:
-    """One broker's; run() is a task of it."""
+    """Asks the homes for one broker."""
 
     def __init__(
         self,
@@ -59,18 +60,18 @@ class SinkHomes:
     ) -> None:
         self._group = config.name
         self._name_servers = config.name_servers
-        # A batch that is being written is not worth a question.
+        # A home is not asked about a batch that may still be written.
         self._patience_ms = int(config.transactions.check_interval_s * 1000)
         self._client = client
         self._clock = clock
         self._book = book
         self._decisions = decisions
         self._complaints = complaints
-        self._last: Place = ("", "")  # whom the last round asked about last
-        self._last_ended = ""  # the sink that the last round saw through last
+        self._last: Place = ("", "")  # the last sink of the last round of ask_all()
+        self._last_ended = ""  # the last sink of the last round of see_through()
 
     def waiting(self) -> list[Place]:
-        """Sinks whose homes are to be asked in the next round."""
+        """Return the sinks whose homes are to be asked in the next round."""
         until_ms = self._clock.now_ms() - self._patience_ms
         found = {
             (key.sink, key.home)
@@ -84,14 +85,14 @@ class SinkHomes:
         return (places[first:] + places[:first])[:SINKS_A_ROUND]
 
     async def ask_all(self) -> None:
-        """One round."""
+        """Ask the home of each waiting sink once, and store the decisions."""
         places = self.waiting()
         if not places:
             return
         try:
             masters = await self._masters()
         except GantryError as error:
-            self._complaints.say("homes", f"no name server tells where the homes of sinks are: {error}")
+            self._complaints.say("homes", f"the homes of sinks could not be read from a name server: {error}")
             return
         for place in places:
             self._last = place
@@ -109,23 +110,23 @@ class SinkHomes:
                 raise RefusedError(answer.code, answer.remark or "no remark")
             self._learn(sink, home, bodies.loads_object(answer.body))
         except (GantryError, ValueError) as error:
-            self._complaints.say(f"home {home}", f"group {home}, the home of sink {sink}, does not say: {error}")
+            self._complaints.say(f"home {home}", f"group {home}, the home of sink {sink}, did not return its decision: {error}")
             if isinstance(error, UnreachableError | OutcomeUnknownError):
                 del masters[home]  # not waited for once more in this round
 
     def _learn(self, sink: str, home: str, said: dict[str, object]) -> None:
-        """What the home has decided; an aborted part alone is no decision, and waits for one."""
+        """Store the home's decision; an aborted part alone is not a decision."""
         number = documents.integer(said, "batch", -1)
         if number < 0:
             return
         parts = None if documents.boolean(said, "done") else [str(part) for part in documents.array(said, "parts")]
         refused = self._decisions.learn(Batch(sink, number, home), parts, self._clock.now_ms())
         if refused is not None:
-            self._complaints.say(f"sink {sink}", f"what group {home} says of sink {sink} is refused: {refused.remark}")
+            self._complaints.say(f"sink {sink}", f"the decision of group {home} about sink {sink} is refused: {refused.remark}")
         self._decisions.file.save_if_changed()
 
     def abandoned(self) -> list[str]:
-        """Sinks of which this home sees a batch through in the next round."""
+        """Return the sinks whose batch this home completes in the next round, because their driver is gone."""
         until_ms = self._clock.now_ms() - ABANDONED_MS
         known = ((name, self._decisions.find(name)) for name in sorted(self._decisions.keys()))
         names = [
@@ -138,14 +139,14 @@ class SinkHomes:
         return (names[first:] + names[:first])[:SINKS_A_ROUND]
 
     async def see_through(self) -> None:
-        """One round; a batch that has not ended everywhere is looked at again in a later one."""
+        """Send END of each abandoned batch to every group; one that is not complete is repeated in a later round."""
         names = self.abandoned()
         if not names or not self._decisions.is_confirmed:
             return
         try:
             masters = await self._masters()
         except GantryError as error:
-            self._complaints.say("homes", f"no name server tells where batches of sinks have to end: {error}")
+            self._complaints.say("homes", f"the groups to end batches in could not be read from a name server: {error}")
             return
         everybody = frozenset(masters) - {self._group}
         for name in names:
@@ -161,7 +162,7 @@ class SinkHomes:
                 self._decisions.file.save_if_changed()
 
     async def _has_ended(self, group: str, batch: Batch, parts: frozenset[str], masters: dict[str, str]) -> bool:
-        """Have a group end what it has of a batch, some of it, and say whether nothing is left."""
+        """Ask a group to end its halves of a batch. Return whether none is left."""
         what = f"batch {batch.number} of sink {batch.sink}"
         address = masters.get(group)
         if address is None:
@@ -175,12 +176,14 @@ class SinkHomes:
                 raise RefusedError(answer.code, answer.remark or "no remark")
             return documents.integer(bodies.loads_object(answer.body), "left", -1) == 0
         except (GantryError, ValueError) as error:
-            self._complaints.say(f"end {group}", f"group {group} does not end {what}: {error}")
+            self._complaints.say(f"end {group}", f"group {group} did not end {what}: {error}")
             del masters[group]  # not waited for once more in this round
             return False
 
     async def _masters(self) -> dict[str, str]:
-        """Group -> address of its master."""
+        """Return the masters' addresses by group, from the first name server that answers; GantryError when none
+        does.
+        """
         error: GantryError | None = None
         for address in self._name_servers:
             try:
@@ -205,7 +208,7 @@ def _masters_in(said: dict[str, object]) -> dict[str, str]:
 
 
 async def keep_asking(config: BrokerConfig, parts: Parts) -> None:
-    """Round after round, while this broker works as a master."""
+    """Run a round every check interval, while this broker is an active master."""
     book, decisions = parts.transactions.book, parts.batches.decisions
     homes = SinkHomes(config, parts.client, parts.clock, book, decisions, parts.registration.complaints)
     while True:

@@ -1,8 +1,8 @@
-"""The tables of metadata at a start: their files, and what has to be corrected before they agree with the store.
+"""The tables of metadata at a start: loads their files, and corrects them to agree with the store.
 
-Tables are saved one after the other and after the log, so a crash may come between.  What a start corrects is on the
-disk before the broker serves: the log grows while it serves, and the next start could no longer see what was wrong.
-Whether the last stop was a crash does not matter here, therefore nothing has to remember it.
+Tables are saved one after the other and after the log, so a crash may come in between.  Corrections are on the disk
+before the broker serves, because the log grows while it serves and the next start could not detect the fault any more.
+The same corrections apply after a crash and after an orderly stop.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ log = logging.getLogger("gantry.broker")
 def states(
     root: str, disk: Disk, housekeeper: Worker, complaints: Complaints, durably: Durably
 ) -> Callable[[str], JsonState]:
-    """Return what makes the file of a table, given its name under <root>/config."""
+    """Return the function that makes the file of a table, given its name under <root>/config."""
 
     def failed(path: str, error: StoreError) -> None:
         complaints.say(path, f"{path} could not be saved and is tried again: {error}")
@@ -47,7 +47,7 @@ def states(
 
 
 def metadata(config: BrokerConfig, clock: Clock, state: Callable[[str], JsonState]) -> tuple[Topics, Groups, Offsets]:
-    """Load the three tables that RocketMQ has as well."""
+    """Load topics, consumer groups and consumer offsets, the three tables that RocketMQ has as well."""
     settings = TopicSettings(
         broker_name=config.name,
         cluster_name=config.cluster,
@@ -67,17 +67,17 @@ def metadata(config: BrokerConfig, clock: Clock, state: Callable[[str], JsonStat
 
 
 def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
-    """Correct topics and offsets after the store was opened, and save what was corrected."""
+    """Correct topics and offsets after the store was opened, and save the corrections."""
     adopted = topics.adopt(store.queues())
     for name in adopted:
-        log.warning("topic %s has messages and was not saved before the last stop: made again", name)
+        log.warning("topic %s has messages and was not saved before the last stop; it is created again", name)
     former = frozenset[str]() if offsets.is_numbered else frozenset(store.generations.all())
     late = offsets.catch_up(store.generations.all(), lambda name: topics.get(name) is not None)
     for name in late:
-        log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
+        log.warning("topic %s was deleted just before the last stop; its offsets are removed now", name)
     # A slave's offsets are the master's, whose log is longer; they are bounded when it becomes the master.
     beyond = role is not Role.SLAVE and _set_back(store, offsets, former)
-    # Only now: whatever finds no room, all of it is right in memory.
+    # Saved last: the tables in memory are right even if the disk has no room.
     if adopted:
         _save(store, topics.file.save_now)
     if beyond or late:
@@ -87,7 +87,7 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
 def bound(store: Store, offsets: Offsets) -> None:
     """Set offsets beyond the end of their queue back, on the disk before this returns; see `Offsets.bound`.
 
-    Their groups would miss the next messages, which get those numbers.
+    Otherwise their groups would miss the next messages, which get those offsets.
     """
     if _set_back(store, offsets):
         _save(store, offsets.file.save_now)
@@ -102,4 +102,4 @@ def _set_back(store: Store, offsets: Offsets, former: Collection[str] = ()) -> b
 
 def _save(store: Store, save: Callable[[], None]) -> None:
     if not store.save_corrected(save):
-        log.warning("the disk has no room for what this start corrected; no messages are taken before it has")
+        log.warning("the disk has no room for the corrections of this start; messages are refused until it has")

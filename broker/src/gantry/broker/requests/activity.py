@@ -79,17 +79,17 @@ _REFUSED_WITH = {
 
 
 class Activity:
-    """Whether this broker is an active master; `why_not` returns where or when to try again."""
+    """Whether this broker is an active master; other requests are refused with where or when to ask again."""
 
     def __init__(self, may_serve: Callable[[], bool]) -> None:
         self.is_on = False
-        self.has_read_back = False  # transactions and delays, whatever became of this master meanwhile
+        self.has_read_back = False  # transactions and delayed messages; stays True after end()
         self._may_serve = may_serve
         self._is_over = False
         self._why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
 
     def wait(self, why: Callable[[], str]) -> None:
-        """Refuse until `begin`, with this reason: where or when to ask, for people."""
+        """Refuse requests until `begin` with this reason, which says where or when to ask again."""
         self._why_not = why
 
     def begin(self) -> None:
@@ -110,9 +110,7 @@ class Activity:
         return self._guard_serving_lease(handler) if code in ALWAYS_SERVED else self._guard(handler)
 
     def guarded_pulls(self, pull_run: PullRun) -> PullRun:
-        """Return the handler of pulls that refuses them without a serving lease, because there may be a newer
-        master.
-        """
+        """Return the handler of pulls that refuses them without a serving lease: another master may lead by then."""
 
         def handle(connection: Connection, pulls: list[Pull]) -> None:
             if self._may_serve():

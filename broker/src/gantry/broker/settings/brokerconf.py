@@ -1,13 +1,14 @@
 """RocketMQ's broker.conf: a properties file, translated key by key.
 
-`KEYS` is the one table: RocketMQ's name, our dotted key, and how the value changes on the way.  Some names
-exist twice because RocketMQ corrected its spelling in version 4.9.  `WITHOUT_MEANING` names keys that people do
-set and that do nothing here, with the reason.  Every key that is not translated is told to the operator once;
-none is ignored in silence, and none but two is an error, because a working broker.conf of RocketMQ has to start a
-broker here.  The two: without `aclEnable` everybody may do everything, and with a commit log somewhere else the
-broker would start empty beside the messages that it was meant to find.
+`KEYS` is the table: RocketMQ's name, GantryMQ's dotted key, and how the value is converted.  Some names exist twice
+because RocketMQ corrected its spelling in version 4.9.  `WITHOUT_MEANING` names keys that users often set and that have
+no effect here, with the reason.
 
-The same table names our keys in RocketMQ's words when a tool asks for the configuration (GET_BROKER_CONFIG).
+Every key that is not translated is logged once.  Only two keys are errors, because a working broker.conf of RocketMQ
+has to start a broker: `aclEnable=true`, because there is no access control, and a commit log in another folder, because
+the broker would start without its messages.
+
+The same table gives keys RocketMQ's names when a tool asks for the configuration (GET_BROKER_CONFIG).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def _ms_to_s(value: str) -> str:
 
 
 def _period_to_s(value: str) -> str:
-    return str(max(10_000, min(int(value), 60_000)) / 1000)  # RocketMQ: any other period counts as the nearest of these
+    return str(max(10_000, min(int(value), 60_000)) / 1000)  # RocketMQ: limits the period to this range
 
 
 def _s_to_ms(value: str) -> str:
@@ -68,7 +69,7 @@ _UNITS: dict[Callable[[str], str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Translation:
-    """Our key for a RocketMQ key, and its value there and back."""
+    """The dotted key for a RocketMQ key, and the conversions of its value."""
 
     key: str
     ours: Callable[[str], str] = _same
@@ -76,7 +77,7 @@ class Translation:
 
     @property
     def unit(self) -> str:
-        """RocketMQ's unit, where it is another one than ours."""
+        """RocketMQ's unit, where it differs."""
         return _UNITS.get(self.ours, "")
 
 
@@ -174,11 +175,11 @@ HINTS: dict[str, str] = {
     **{name: f"that is RocketMQ's name, here it is {translation.key}" for name, translation in KEYS.items()},
     "maxLag": "that is a field of a BrokerCluster, here it is replication.max_lag_s",
 }
-"""What to say about keys that have another name here, by the name that users know."""
+"""The hint for keys that have another name here, by the name that users know."""
 
 
 def read(path: str) -> tuple[Source, list[str], str | None]:
-    """The translated values of a broker.conf, a line for every key that has no meaning here, and storePathCommitLog."""
+    """Return the translated values of a broker.conf, a notice for every key without effect, and storePathCommitLog."""
     values: dict[str, object] = {}
     places: dict[str, str] = {}
     notices = []
@@ -201,7 +202,7 @@ def read(path: str) -> tuple[Source, list[str], str | None]:
 
 
 def check_commit_log(path: str, folder: str, root: str) -> None:
-    """Refuse a storePathCommitLog that is not where the store with this root keeps its log."""
+    """Raise ConfigError unless storePathCommitLog is the folder in which a store with this root keeps its log."""
     ours = filenames.commit_log(absolute(root))
     if absolute(folder) != ours:
         raise ConfigError(
@@ -211,12 +212,12 @@ def check_commit_log(path: str, folder: str, root: str) -> None:
 
 
 def absolute(folder: str) -> str:
-    """The folder without `~`, `..` and a slash at the end."""
+    """Return the absolute path without `~`, `..` and a slash at the end."""
     return os.path.abspath(os.path.expanduser(folder))
 
 
 def translated(name: str, value: str, place: str) -> str:
-    """The value of a RocketMQ key as ours; ConfigError when it cannot be one."""
+    """Return the converted value of a RocketMQ key; ConfigError when it is invalid."""
     try:
         return KEYS[name].ours(value)
     except (ValueError, OverflowError) as error:
@@ -224,7 +225,7 @@ def translated(name: str, value: str, place: str) -> str:
 
 
 def rendered(config: Mapping[str, object]) -> dict[str, str]:
-    """Our values (by dotted key) under RocketMQ's names; keys that RocketMQ has no name for under ours."""
+    """Return the values (by dotted key) with RocketMQ's names and units; keys without such a name are unchanged."""
     names = {translation.key: name for name, translation in KEYS.items()}
     result = {}
     for key, value in config.items():
@@ -239,12 +240,14 @@ def rendered(config: Mapping[str, object]) -> dict[str, str]:
 
 
 def parse(text: str) -> dict[str, str]:
-    """The pairs of a properties text: `key=value` or `key: value`; `#` and `!` begin comments, `\\` joins lines."""
+    """Return the pairs of a properties text: `key=value` or `key: value`; `#` and `!` begin comments, `\\` joins
+    lines.
+    """
     return {name: value for name, value, _ in _lines(text)}
 
 
 def _lines(text: str) -> Iterator[tuple[str, str, int]]:
-    """Key, value and number of the line where the pair begins."""
+    """Yield key, value and the number of the line where the pair begins."""
     pending, begun = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         begun = begun if pending else number

@@ -1,8 +1,8 @@
 """A broker's configuration: one frozen tree of all keys.
 
-The keys are declared in `broker.sections` and below; rules between several keys stand in `broker.keyrules`.
-`broker.loading` makes the tree from its sources.  After that it does not change, but for the keys in `HOT`, which
-UPDATE_BROKER_CONFIG may replace (as a new tree, see `broker.live`).
+The keys are declared here and in `sections`; rules between several keys are in `keyrules`.  `loading` makes the tree
+from its sources.  It does not change afterwards, except for the keys in `HOT`, which UPDATE_BROKER_CONFIG may replace
+by a new tree (see `live`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NAME_SERVERS_MAX = 64
 
 
 class Role(enum.StrEnum):
-    """What this broker is in its group; the values are RocketMQ's."""
+    """The role of a broker in its group; the values are RocketMQ's."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
@@ -31,7 +31,7 @@ class Role(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerConfig:
-    """Who the broker is."""
+    """The broker's name, role, name servers and permissions."""
 
     cluster: str = words("DefaultCluster", "Name of the cluster.", _NAME, _NAME_FORM, low=1, high=_NAME_CHARACTERS_MAX)
     name: str = words(

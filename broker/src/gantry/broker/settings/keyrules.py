@@ -1,6 +1,6 @@
-"""Rules between several keys: what each key's own bounds cannot say.
+"""Rules between several keys, which the bounds of a single key cannot express.
 
-A rule names its keys, so that the error can say where each of them was set.  All faults are told at once.
+A rule names its keys, so that the error can name where each of them was set.  All faults are reported together.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from gantry.replication.handshake import SECRET_BYTES_MIN
 from gantry.replication.members import MEMBERS_MAX
 from gantry.schedule import levels
 
-# An encoded record is longer than its body; RocketMQ allows 64 KiB for the rest.
+# An encoded record is longer than its body; RocketMQ reserves 64 KiB for the rest.
 RECORD_OVERHEAD_BYTES = 64 << 10
 _PAGE_BYTES = 4096
-# RocketMQ maps an index file as a whole, and a map of Java has less than 2 GiB.
+# RocketMQ maps an index file as a whole, and Java maps less than 2 GiB.
 _INDEX_FILE_BYTES_MAX = 2048 * MIB - 1
 
 
 def body_bytes_most(segment_bytes: int) -> int:
-    """Return the largest `messages.body_bytes_max` of segments of this size: two bodies and what records add fit."""
+    """Return the largest `messages.body_bytes_max` for segments of this size: two records have to fit."""
     return (segment_bytes - RECORD_OVERHEAD_BYTES) // 2
 
 
 class Fault(NamedTuple):
-    """What is wrong, and the keys that it is about."""
+    """A broken rule, and its keys."""
 
     text: str
     keys: tuple[str, ...]

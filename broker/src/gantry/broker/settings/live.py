@@ -1,8 +1,8 @@
-"""The configuration as it is now.
+"""The present configuration.
 
-The tree that `loading.load` made never changes; a change at run time makes a new one, and anyone who obeys one of
-the hot keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's
-(RocketMQ writes its broker.conf again).
+The tree of `loading.load` never changes; a change at run time makes a new one, and the users of hot keys are notified.
+Changes last until the process ends, because the broker never writes the operator's file (RocketMQ rewrites its
+broker.conf).
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from gantry.wire.codes import ResponseCode
 
 
 class LiveConfig:
-    """Holds the current tree and tells of changes."""
+    """Holds the present tree and notifies listeners of changes."""
 
     def __init__(self, config: BrokerConfig, segment_bytes: int | None = None) -> None:
         self.current = config
-        # Of the folder that is open: it keeps the size that it was made with, whatever the configuration says.
+        # The segment size of the open folder, which may differ from the configured one.
         self._segment_bytes = config.store.segment_bytes if segment_bytes is None else segment_bytes
         self.version = DataVersion()
         self._listeners: list[Callable[[BrokerConfig], None]] = []
 
     def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
-        """Hear every new tree."""
+        """Register a listener that is called with every new tree."""
         self._listeners.append(listener)
 
     def update(self, changes: Mapping[str, str], now_ms: int) -> Refusal | None:
-        """Change hot keys (dotted names), all or none."""
+        """Change hot keys (dotted names), all or none. Return a Refusal when one cannot be changed."""
         cold = sorted(changes.keys() - HOT)
         if cold:
             hot = ", ".join(sorted(HOT))

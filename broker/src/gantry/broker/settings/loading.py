@@ -1,14 +1,14 @@
-"""Where a broker's configuration comes from, weakest first.
+"""The sources of a broker's configuration, weakest first.
 
     1. the default in the declaration of the key
     2. a command's own default (`gantry standalone` makes smaller files)
-    3. what a `profile` stands for, wherever that was named
+    3. the keys of a `profile`, wherever the profile was set
     4. the file: YAML, or RocketMQ's broker.conf
     5. a variable GANTRY_<SECTION>_<KEY>
     6. a flag
 
-A later one wins.  The same three steps follow for all of them: each value is read as its key declares it, the rules
-between keys are checked, and what is wrong ends as one ConfigError that names every fault and the place of each.
+A later source wins.  Then each value is converted as its key declares, the rules between keys are checked, and all
+faults are raised as one ConfigError that names each with its place.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ def load(
     spoken: Mapping[str, str] | None = None,
     is_standalone: bool = False,
 ) -> tuple[BrokerConfig, list[str]]:
-    """The configuration and what the operator should be told about it (keys of a broker.conf without meaning here).
+    """Return the configuration, and notices for the operator (keys of a broker.conf without effect here).
 
-    `flags` and `base` have dotted keys (`store.root`); `base` holds a command's own defaults and is weaker than
-    the file; `spoken` is what the user typed for a key of `flags`, such as `--data`.  ConfigError names key, value,
-    bounds and source of everything that is wrong and, for an unknown key, the nearest known one.  `first` is a
-    command's own look at it, before the rules between keys.  `is_standalone`: without a secret it has no slaves.
+    flags, base     values by dotted key (`store.root`); `base` holds a command's own defaults and is weaker than the
+    file spoken          the flag that the user typed for a key of `flags`, such as `--data` first           a command's
+    own check, before the rules between keys is_standalone   the broker has no slaves unless a secret is set
+
+    ConfigError names key, value, bounds and source of every fault and, for an unknown key, the nearest known one.
     """
     sources: list[Source] = [from_flags(base or {}, "built-in default")]
     notices: list[str] = []
@@ -59,7 +60,7 @@ def load(
 
 
 def _of_profile(sources: list[Source], is_standalone: bool) -> Source:
-    """What the strongest `profile` stands for; its name itself is read with the other keys."""
+    """Return the keys of the strongest `profile`; its name itself is checked with the other keys."""
     given = {key: value for source in sources for key, value in source.values.items()}
     wanted = given.get("profile")
     name = wanted.strip().lower() if isinstance(wanted, str) else ""

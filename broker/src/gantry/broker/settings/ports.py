@@ -1,11 +1,10 @@
-"""The broker's addresses, known before anything else: they go into every record and every message id.
+"""The broker's addresses, which are determined first: they are part of every record and every message id.
 
-A port is taken in two steps.  `reserve` binds a socket without listening, so that port 0 becomes a number and a
-taken port is found before a long recovery and not after it; clients are refused meanwhile, and ask another
-broker.  The server then binds the same port beside the reservation (SO_REUSEADDR allows that while only one of
-them listens) and the reservation is given back.
+A port is taken in two steps.  `reserve` binds a socket without listening.  So port 0 becomes a number, and a taken port
+is found before a long recovery; clients are refused meanwhile, and ask another broker.  The server then binds the same
+port beside the reservation (SO_REUSEADDR allows that while only one of them listens), and the reservation is released.
 
-What clients are told is the configured address, else the one bound to, else the one this machine would speak from.
+Clients get the configured address, else the one bound to, else the source address of this machine's default route.
 """
 
 from __future__ import annotations
@@ -25,62 +24,59 @@ from gantry.transport.addresses import host_text, pack_host
 VIP_FOLLOWS, VIP_NONE = -1, -2
 _VIP_DISTANCE = 2  # RocketMQ: the VIP port is the listen port minus two
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
-# Where a datagram would go if it were sent; only the routing table is asked.
+# The target of a datagram socket, to read the routing table; nothing is sent.
 _SOMEWHERE = ("192.0.2.1", 9)
 
 
 class Reserved(Protocol):
-    """A port that is ours until it is given back."""
+    """A port that is reserved until it is released."""
 
     @property
     def port(self) -> int:
-        """Its number."""
         ...
 
     def release(self) -> None:
-        """Give it back."""
         ...
 
 
 class Reservation:
-    """A bound port that nobody listens on yet."""
+    """A bound port that is not listened on; ConfigError when it is taken."""
 
     def __init__(self, host: str, port: int) -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._socket = socket.socket(family, socket.SOCK_STREAM)
         try:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind((host, port))  # fails while somebody listens there
+            self._socket.bind((host, port))  # fails while another process listens there
         except OSError as error:
             self._socket.close()
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self.port: int = self._socket.getsockname()[1]
 
     def release(self) -> None:
-        """Give the port back."""
         self._socket.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the broker listens and how clients find it."""
+    """The addresses that the broker listens on, and the one for clients."""
 
     bind: str
     port: int
     vip_port: int | None
     advertised: str  # "ip:port"
-    packed: bytes  # the same as it stands in records: 8 or 20 bytes
-    ha_port: int | None = None  # where slaves connect; None: nobody may
+    packed: bytes  # the same in the form of records: 8 or 20 bytes
+    ha_port: int | None = None  # the replication port; None: no slaves
 
     @property
     def ha(self) -> str:
-        """The replication address that registrations name; RocketMQ's broker always names one."""
+        """The replication address for registrations; RocketMQ's broker always has one."""
         port = self.port + 1 if self.ha_port is None else self.ha_port
         return host_text(self.packed[:-4] + port.to_bytes(4, "big"))
 
 
 def wanted(config: BrokerConfig) -> dict[str, int]:
-    """The ports that a broker with this configuration takes, by key; 0 and less: none that could be named before."""
+    """Return the ports that a broker with this configuration takes, by key; 0 and less: not a fixed port."""
     network = config.network
     ports = {
         "network.port": network.port,
@@ -94,9 +90,9 @@ def wanted(config: BrokerConfig) -> dict[str, int]:
 
 
 async def reserve(config: NetworkConfig, reservations: list[Reserved]) -> Addresses:
-    """Take the ports and find out the address that clients are told.
+    """Reserve the ports and find the address for clients. ConfigError when a port is taken or a name unknown.
 
-    Every reservation stands in the caller's list as soon as it is made, so that none is lost when this is cancelled.
+    Every reservation is added to the caller's list at once, so that none is lost when this is cancelled.
     """
     reservations.append(Reservation(config.bind, config.port))
     vip_wanted = config.vip_port
@@ -114,7 +110,7 @@ async def _own_ip(config: NetworkConfig) -> str:
     if not name:
         return _outgoing_ip()
     with contextlib.suppress(ValueError):
-        return str(ipaddress.ip_address(name))  # nothing to ask, which would take a thread
+        return str(ipaddress.ip_address(name))  # no lookup is needed, which would take a thread
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -4,8 +4,8 @@
     replicated    in the memory of two members        ASYNC_FLUSH, SYNC_MASTER, two in sync
     fast          in the memory of one                ASYNC_FLUSH, ASYNC_MASTER
 
-A key that is set anywhere is stronger than the profile.  A broker alone (`gantry standalone` without a secret for
-slaves) has only the disk to choose: `durable` is SYNC_FLUSH there, and `replicated` would be an empty word.
+A key that is set anywhere is stronger than the profile.  A broker without slaves (`gantry standalone` without a secret)
+can only choose when to flush: `durable` is SYNC_FLUSH there, and `replicated` is refused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gantry.errors import ConfigError
 
 
 class Profile(enum.StrEnum):
-    """What a user asks for."""
+    """The names of the profiles."""
 
     NONE = "none"
     DURABLE = "durable"
@@ -26,7 +26,7 @@ class Profile(enum.StrEnum):
 
 
 class Promise(NamedTuple):
-    """What a profile means, in the words of the keys."""
+    """The values of the keys that a profile sets."""
 
     flush: str
     role: str
@@ -41,7 +41,7 @@ PROFILES: dict[str, Promise] = {
 
 
 def values(profile: Profile, is_alone: bool) -> dict[str, object]:
-    """The keys that a profile stands for; ConfigError for one that a broker alone cannot keep."""
+    """Return the keys that a profile sets; ConfigError for one that a broker without slaves cannot have."""
     if profile is Profile.NONE:
         return {}
     promise = PROFILES[profile]

@@ -1,9 +1,9 @@
 """The sections of a broker's configuration: every key with its unit, its bounds and what it does.
 
-The declarations are the only place where a key is described (`gantry.model.keys`): checks, the page
-broker/docs/configuration.md and the operator's check are made from them.  A key needs bounds within which a broker
-works; a test starts one at both ends of them.  Every limit of the process stands here: there is no queue, table or wait
-without one.  Defaults are RocketMQ's where it has one.
+The declarations are the only description of a key (`gantry.model.keys`): checks, the page broker/docs/configuration.md
+and the operator's check are made from them.  A key has bounds within which a broker works; a test starts one at both
+ends.  Every limit of the process is here: each queue, table and wait has one.  Defaults are RocketMQ's where it has
+one.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""From text to a tree of frozen dataclasses: YAML, environment, flags, strongest last.
+"""Reads YAML, environment and flags into a tree of frozen dataclasses; later sources are stronger.
 
-A `Source` is a flat table of dotted keys, with the name of the place where each stood, so that an error can say
-where to look: `broker.yaml:3`, `environment variable GANTRY_STORE_ROOT`, `--data`.  `build` knows the tree by its
-declarations alone (`gantry.model.keys`).  All keys that it does not find and all values that do not fit become one
-ConfigError, which names place, key, value and what was expected, or the nearest known key.
+A `Source` is a flat table of dotted keys, with the place of each, so that an error can name it: `broker.yaml:3`,
+`environment variable GANTRY_STORE_ROOT`, `--data`.  `build` uses only the declarations of the tree
+(`gantry.model.keys`).  All unknown keys and invalid values become one ConfigError, which names place, key, value and
+what was expected, or the nearest known key.
 """
 
 from __future__ import annotations
@@ -24,31 +24,35 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _PREFIX = "GANTRY_"
-# Variables of other parts of the house: the leaves, and the folder of the interoperability tests.
+# Variables of other parts of the project: the compiled modules, and the folder of the interoperability tests.
 _NOT_OURS = frozenset({"GANTRY_PURE", "GANTRY_COMPILED", "GANTRY_CACHE"})
-# Kubernetes puts such variables into every pod for a service whose name begins with "gantry-".
+# Kubernetes sets such variables in every pod for a service whose name begins with "gantry-".
 _KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)$")
-# Deeper than any tree of keys is, and less than what recursion allows.
+# More than the depth of any tree of keys, and less than the limit of recursion.
 _DEPTH_MAX = 8
-# Python refuses to write integers of more than 4300 digits; an error needs none of that length.
+# Python refuses to print integers of more than 4300 digits.
 _INTEGER_BITS_SHOWN = 256
 
 
 class Source(NamedTuple):
-    """Values by dotted key, and a text per key that says where it stood."""
+    """Values by dotted key, and the place of each as text."""
 
     values: Mapping[str, object]
     places: Mapping[str, str]
 
 
 def from_flags(flags: Mapping[str, object], place: str, spoken: Mapping[str, str] | None = None) -> Source:
-    """Values that a program gives by dotted key; None means not given.  `spoken`: what the user typed for a key."""
+    """Return values that a program passes by dotted key; None means not given. spoken: what the user typed for a
+    key.
+    """
     given = {key: value for key, value in flags.items() if value is not None}
     return Source(given, {key: (spoken or {}).get(key, place) for key in given})
 
 
 def from_yaml(path: str) -> Source:
-    """The values of a YAML file, its sections flattened; a place is `path:line`."""
+    """Return the values of a YAML file with its sections flattened; a place is `path:line`. ConfigError for invalid
+    YAML.
+    """
     import yaml
 
     text = read_text(path)
@@ -73,7 +77,7 @@ def from_yaml(path: str) -> Source:
 
 
 def from_environment(tree: type, environment: Mapping[str, str]) -> Source:
-    """The variables GANTRY_<SECTION>_<KEY>."""
+    """Return the values of the variables GANTRY_<SECTION>_<KEY>; ConfigError for an unknown one."""
     by_variable = {_PREFIX + key.replace(".", "_").upper(): key for key in table(tree)}
     values: dict[str, object] = {}
     places: dict[str, str] = {}
@@ -91,14 +95,14 @@ def from_environment(tree: type, environment: Mapping[str, str]) -> Source:
 
 
 def places_of(sources: Iterable[Source]) -> dict[str, str]:
-    """Where each key that is set anywhere has its value from; a later source wins."""
+    """Return the place of each key's value; a later source wins."""
     return {key: place for source in sources for key, place in source.places.items()}
 
 
 def build(tree: type[_T], sources: Sequence[Source], hints: Mapping[str, str] | None = None) -> _T:
-    """The tree of all sources together; a later source wins.
+    """Return the tree of all sources together; a later source wins.
 
-    ConfigError naming everything that cannot be meant; `hints` is what to say instead of the nearest known key.
+    ConfigError names every fault; `hints` are used instead of the nearest known key.
     """
     values = {key: value for source in sources for key, value in source.values.items()}
     places = places_of(sources)
@@ -114,7 +118,7 @@ def build(tree: type[_T], sources: Sequence[Source], hints: Mapping[str, str] | 
         elif not any(name.startswith(f"{key}.") for name in known):
             hint = (hints or {}).get(key)
             faults.append(f"{places[key]}: {key} is not known{f'; {hint}' if hint else nearest(key, known)}")
-        elif value is not None:  # a section without keys is none
+        elif value is not None:  # None: a section without keys
             faults.append(f"{places[key]}: {key} {quoted(value)}: expected keys below it, each on a line of its own")
     if faults:
         raise ConfigError("; ".join(faults))
@@ -122,13 +126,13 @@ def build(tree: type[_T], sources: Sequence[Source], hints: Mapping[str, str] | 
 
 
 def replaced(config: _T, changes: Mapping[str, object], place: str) -> _T:
-    """The same tree with some keys changed; the errors of `build`."""
+    """Return the tree with some keys changed; ConfigError as in `build`."""
     given = from_flags({**flat(config), **changes}, place)
     return build(type(config), [given])
 
 
 def flat(config: object) -> dict[str, object]:
-    """Every value of a tree by dotted key."""
+    """Return every value of a tree by dotted key."""
     result: dict[str, object] = {}
     assert dataclasses.is_dataclass(config)
     for each in dataclasses.fields(config):
@@ -141,7 +145,7 @@ def flat(config: object) -> dict[str, object]:
 
 
 def read_text(path: str) -> str:
-    """A configuration file's text; ConfigError when it cannot be read."""
+    """Return the text of a configuration file; ConfigError when it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return file.read()
@@ -163,7 +167,7 @@ def _made(tree: type, prefix: str, values: Mapping[str, object]) -> object:
 def _flattened(
     path: str, prefix: str, section: yaml.MappingNode, loader: yaml.SafeLoader
 ) -> Iterator[tuple[str, int, object]]:
-    """Key, line and value of everything in a section of the file."""
+    """Yield key, line and value of every key in a section of the file."""
     import yaml
 
     loader.flatten_mapping(section)  # of `<<`
@@ -196,7 +200,7 @@ def _constructed(place: str, node: yaml.Node, loader: yaml.SafeLoader) -> object
 
 
 def quoted(value: object) -> str:
-    """A value in an error, in 80 characters at most."""
+    """Return a value as text for an error, in 80 characters at most."""
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_SHOWN:
         return f"a whole number of {value.bit_length()} bits"
     try:
@@ -206,7 +210,7 @@ def quoted(value: object) -> str:
 
 
 def nearest(key: str, known: Iterable[str]) -> str:
-    """The end of an error about an unknown key: the nearest known one, or some of them."""
+    """Return the end of an error about an unknown key: the nearest known one, or some of them."""
     names = list(known)
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
     if not close:  # the right word in the wrong section
