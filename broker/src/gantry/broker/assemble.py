@@ -1,14 +1,15 @@
-"""The one file that wires news upward.
+"""Builds all parts of a broker, and connects their notifications.
 
-Calls go down: every part here was given what it uses.  News goes up, and all of it is on this page:
+Every part gets the parts that it calls as constructor arguments.  Notifications in the other direction are all
+registered in this file:
 
     a mark moved          confirmed -> acks (they listen by themselves), dispatched -> held pulls
-    the store failed      -> the broker ends; a segment that is gone is still read -> its readers are counted out
-    a topic changed       -> what admission remembered, the name servers; deleted -> queues, offsets, held pulls
+    the store failed      -> the broker ends; a deleted segment is still read -> its readers' connections are closed
+    a topic changed       -> the cache of admission, the name servers; deleted -> queues, offsets, held pulls
     a group changed       -> notices to its consumers (they listen by themselves); a queue's lock that was wanted ended
-    a group went, a heartbeat came -> filters, disagreements of members (they listen by themselves)
-    tables are durable    -> administrators who wait for their answer
-    a connection went     -> registrations of clients, held pulls
+    a group was removed, a heartbeat came -> filters, disagreements of members (they listen by themselves)
+    tables are durable    -> administrators' requests that wait for it
+    a connection closed   -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
     delayed ones dispatched, deliveries confirmed -> the book of delays (it listens by itself)
     everything about a group of master and slaves -> see master role, following
@@ -113,7 +114,7 @@ log = logging.getLogger("gantry.broker")
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What everything is built upon."""
+    """What all parts are built on."""
 
     store: Store
     machine: Machine
@@ -123,12 +124,12 @@ class Opened:
 
     @property
     def member(self) -> Membership | None:
-        """The member of a group that this broker is."""
+        """The member of a group that this broker is; None without a group."""
         return None if self.ground is None else self.ground.member
 
     @property
     def mastership(self) -> Mastership | None:
-        """The epoch that this life leads, of a member of a group."""
+        """The epoch that this broker leads; None for a slave or without a group."""
         return None if self.ground is None else self.ground.mastership
 
     @property
@@ -137,7 +138,7 @@ class Opened:
         return self.mastership is not None and self.mastership.seen is not None
 
     def may_serve(self) -> bool:
-        """Whether this broker may serve now; only a register can end that."""
+        """Return whether this broker may serve now; only a register can end that."""
         return self.mastership is None or self.mastership.may_serve()
 
 
@@ -146,7 +147,9 @@ def assemble(
 ) -> tuple[Parts, list[Job]]:
     """Build a broker around an opened store; metadata is loaded here, nothing is started.
 
-    fail: the process has to end, and why; restart: the broker has to stop and start again.
+    fail: called with the reason when the process has to end. restart: called with the reason when the broker has to
+    start
+    again.
     """
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
     live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity(opened.may_serve)
@@ -319,13 +322,13 @@ def _acks(config: BrokerConfig, opened: Opened) -> Acks:
 
 
 def _unique_ids(opened: Opened) -> UniqueIds:
-    """The keys of messages whose producers gave none."""
+    """Return the generator of ids for messages whose producers gave none."""
     machine = opened.machine
     return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
 
 
 def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:
-    """The news; see the module."""
+    """Register the notifications of the module's list."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
     parts.locks.on_free(notices.look_again)
     admission.is_orderly = lambda group: parts.locks.holds_any(group, parts.clock.monotonic())
@@ -344,7 +347,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
 
 
 def _delete_content(topic: TopicConfig, parts: Parts) -> None:
-    """Everything that was kept for a topic; anyone who reads it now begins again should it be made again."""
+    """Delete everything that was kept for a topic; its readers begin again if it is created again."""
     store, name = parts.store, topic.name
     readers = readers_of(name, parts.clients, parts.pulls.counts.by_group)
     store.delete_queues(name)
@@ -353,7 +356,7 @@ def _delete_content(topic: TopicConfig, parts: Parts) -> None:
 
 
 def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: PermittedTopics) -> None:
-    """Hot keys: anyone who obeys them, now and whenever they change."""
+    """Apply the hot keys, now and after every change."""
 
     def obey(config: BrokerConfig) -> None:
         admission.checks_type = config.topics.check_message_type
@@ -369,7 +372,7 @@ def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: Per
 
 
 def _soon(call: Callable[[], None]) -> None:
-    """Before the loop looks at its sockets again, and after what it has found on them."""
+    """Call a function before the loop reads its sockets again."""
     asyncio.get_running_loop().call_soon(call)
 
 

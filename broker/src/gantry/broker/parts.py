@@ -1,7 +1,7 @@
 """The parts of a running broker, by name.
 
-A bag for those who look at many of them at once and change none: metrics and runtime information.  Anyone who does
-something gets the few parts that it uses, as constructor arguments.
+For code that reads many parts and changes none: metrics and runtime information.  Other code gets the few parts that it
+uses as constructor arguments.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """Everything that one opened store has around it; made by `assemble`."""
+    """All parts around one opened store; made by `assemble`."""
 
     clock: Clock
     live: LiveConfig

@@ -110,7 +110,7 @@ class SinkHomes:
                 raise RefusedError(answer.code, answer.remark or "no remark")
             self._learn(sink, home, bodies.loads_object(answer.body))
         except (GantryError, ValueError) as error:
-            self._complaints.say(f"home {home}", f"group {home}, the home of sink {sink}, did not return its decision: {error}")
+            self._complaints.say(f"home {home}", f"the home {home} of sink {sink} returned no decision: {error}")
             if isinstance(error, UnreachableError | OutcomeUnknownError):
                 del masters[home]  # not waited for once more in this round
 
@@ -122,7 +122,7 @@ class SinkHomes:
         parts = None if documents.boolean(said, "done") else [str(part) for part in documents.array(said, "parts")]
         refused = self._decisions.learn(Batch(sink, number, home), parts, self._clock.now_ms())
         if refused is not None:
-            self._complaints.say(f"sink {sink}", f"the decision of group {home} about sink {sink} is refused: {refused.remark}")
+            self._complaints.say(f"sink {sink}", f"group {home} decided about sink {sink}; refused: {refused.remark}")
         self._decisions.file.save_if_changed()
 
     def abandoned(self) -> list[str]:

@@ -35,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--commit", action="store_true", help="deliver the batch")
     what.add_argument("--abort", action="store_true", help="never deliver these parts")
-    what.add_argument("--forget", action="store_true", help="nobody uses this sink any more")
+    what.add_argument("--forget", action="store_true", help="remove a sink that is not used any more")
 
 
 def run(arguments: argparse.Namespace, operator: str) -> int:

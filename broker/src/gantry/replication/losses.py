@@ -9,7 +9,7 @@ the same messages twice; `settle` removes that mark when the cut is done.
 
 What is not counted:
 
-    - messages of a member whose disk is gone, since nobody has them
+    - messages of a member whose disk is gone, because no copy is left to count
     - cuts under SYNC_MASTER, which acknowledges nothing behind the cut; where a member was forced to lead, or the group
       was ASYNC_MASTER when the messages were stored, some may have been acknowledged, and only a log line tells
     - a log that is begun further on, because the master no longer has what this member would need to catch up

@@ -1,1 +1,1 @@
-"""What others tell a member of a group (orders, fencing, a handover), and how its role is built around a store."""
+"""Orders, fencing and handover of a member, and how its role is built around a store."""

@@ -1,15 +1,14 @@
-"""What stands behind `/ha/v1` of this broker: what it is, and a seal.
+"""Answers `/ha/v1` for this broker: its state, and seals.
 
-A seal is a promise: nothing is taken, acknowledged or confirmed in a lower epoch.  First nothing of such an epoch
+A seal is a promise: nothing is accepted, acknowledged or confirmed in a lower epoch.  First nothing of such an epoch
 begins any more, then the promise is on the disk, then the member stops in one turn of the loop, then it answers:
-
-    a master    refuses writes, answers who waits "outcome unknown", confirms nothing, ends its links, delivers nothing
+    a master    refuses writes, answers waiting producers "outcome unknown", confirms nothing, ends its links, delivers
+                            nothing
     a slave     ends its link, and follows no master of a lower epoch again
 
-It stays so until the process ends; reading goes on, up to what was confirmed.  The configuration alone says who is
-what, so a start after a seal leads or follows again, in an epoch above the promise.
-
-While the log waits to be cut at a master's word a seal is put off (423): positions that were answered must hold.
+It stays so until the broker ends; reads continue up to the confirmed offset.  The next start leads or follows again, in
+an epoch above the promise.  While a planned cut of the log is pending a seal is postponed (423), because the log
+offsets in the answer have to stay valid.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
 _RESTART_MS = 1000
-_WAITING_MAX = 8  # seals that wait for the disk; the coordinator gives up earlier and asks again
+_WAITING_MAX = 8  # seals that wait for the disk; the coordinator gives up earlier and repeats
 _DOOR = "gantry.replication.haserver"
 
 
 class Fencing:
-    """Implements `replication.haserver.SealedMember`.  Loop thread only."""
+    """Implements `replication.haserver.SealedMember`; loop thread only."""
 
     def __init__(
         self, member: Membership, name: str, role: GroupRole, promise_writer: PromiseWriter, parts: Parts
@@ -59,11 +58,11 @@ class Fencing:
 
     @property
     def keys(self) -> Keys:
-        """What the caller has to know."""
+        """The keys that callers have to prove."""
         return self._member.keys
 
     def state(self) -> MemberState:
-        """What this member is now."""
+        """Return this member's present state."""
         store, member = self._parts.store, self._member
         end = store.written.offset
         table = member.epochs.within(end)
@@ -87,7 +86,7 @@ class Fencing:
         )
 
     def settings(self) -> Mapping[str, object]:
-        """As a file would say it: texts, numbers, lists of texts."""
+        """Return the configuration by dotted key: texts, numbers, lists of texts."""
         values = sources.flat(self._parts.live.current)
         return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
@@ -101,7 +100,7 @@ class Fencing:
         return {**common, **self._role.report()}
 
     async def seal(self, epoch: int) -> Answer | None:
-        """See the module; None when it is done."""
+        """Promise the epoch and stop in lower ones. None: done; else the refusal. StoreError when the disk fails."""
         if self._waiting > _WAITING_MAX:
             return refuse(423, "the disk has not taken an earlier promise yet", retryAfterMs=_RESTART_MS)
         self._waiting += 1
@@ -120,7 +119,7 @@ class Fencing:
                 return refuse(423, "the broker starts again, to change its log", retryAfterMs=_RESTART_MS)
             left_s = role.granted_until_s - self._parts.clock.monotonic()
             if left_s > 0 and epoch > member.term_promise.promise:
-                # From here on the master gets no new word of this member, so that the old one runs out.
+                # From here on the master gets no new grant of this member, so that the old one ends.
                 member.fencing = max(member.fencing, epoch)
                 role.fence(epoch)
                 return refuse(423, "the master has this member's word", retryAfterMs=round(left_s * 1000) + 1)
@@ -129,7 +128,7 @@ class Fencing:
             return None
 
     async def _promise(self, epoch: int) -> None:
-        """On the disk when this returns; StoreError when it is not known to be."""
+        """Write the promise. It is on the disk when this returns; StoreError when that is unknown."""
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def finished(error: StoreError | None) -> None:
@@ -147,12 +146,12 @@ class Fencing:
 async def open_door(
     config: BrokerConfig, fencing: Fencing, clock: Clock, orders: Orders | None
 ) -> tuple[HaServer, int] | None:
-    """Serve `/ha/v1` and say at which port; None where that is not wanted."""
+    """Start the server of `/ha/v1`. Return it and its port; None when it is not configured."""
     network = config.network
     if network.ha_api_port < 0:
         return None
     if _DOOR not in sys.modules:
-        # A thread of its own: aiohttp takes longer to import than the loop may be busy.
+        # In a separate thread, because importing aiohttp would block the loop for too long.
         await asyncio.to_thread(importlib.import_module, _DOOR)
     from gantry.replication.haserver import HaServer
 

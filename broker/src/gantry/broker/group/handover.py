@@ -1,14 +1,15 @@
-"""Handing a group over: the master stops writing, has another member promise the next epoch, and names it.
+"""Hands a group over: the master stops writing, makes another member promise the next epoch, and names it the master.
 
-    1  the register has just taken a renewal; messages are refused, with a remark that says for how long
-    2  the target has everything that we have: the log, and the tables; then nothing is served any more
-    3  it has the promise of the next epoch on its disk: from here on it takes nothing of ours
-    4  the register names it: one compare-and-set, with which a master that stops leaves the set if all others are there
+    1  the register has just accepted a renewal; messages are refused, with a remark to try again soon 2  the target has
+    the master's whole log and tables; then nothing is served any more 3  the target has the promise of the next epoch
+    on its disk: from here on it accepts nothing of this epoch 4  the register names the target, by one compare-and-set;
+    a master that stops leaves the set with it if all others are
+          connected
     5  this member stops, and follows
 
-What goes wrong before step 3 leaves everything as it was.  From then on the target is out of this epoch, so whatever
-happens a new one has to begin: the broker starts again and claims it, or finds that the register names the target after
-all.  No operator takes part, and every step is bounded by the deadline.
+A failure before step 3 changes nothing.  After it the target has left this epoch, so a new one has to begin: the broker
+starts again and claims it, or finds that the register names the target.  No operator is needed, and every step is
+bounded by the deadline.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _LOOK_S = 0.005
 
 
 class Handover:
-    """One member's, at most one at a time; loop thread only."""
+    """Hands over one master's group, at most once at a time; loop thread only."""
 
     def __init__(
         self, group: MasterRole, watcher: RegisterWatcher, gate: WriteGate, clock: Clock, restart: Callable[[str], None]
@@ -47,10 +48,10 @@ class Handover:
         self._clock = clock
         self._restart = restart
         self._is_under_way = False
-        self._is_decided = False  # this member will not go on in this epoch
+        self._is_decided = False  # this member will not continue in this epoch
 
     def heir(self) -> int | None:
-        """Who could lead at once: the one that is furthest, the first among equals; None: nobody."""
+        """Return the ordinal of the member that could lead at once, with the longest log; None: no member could."""
         group = self._group
         able = [
             slave
@@ -61,7 +62,7 @@ class Handover:
         return None if best is None or self._why_not(best.member.ordinal) else best.member.ordinal
 
     async def to(self, target: int, within_s: float, is_leaving: bool = False) -> Answer | None:
-        """Hand over to this ordinal, as one that stays or that stops afterwards; None when it is done."""
+        """Hand over to this ordinal; is_leaving: this member stops afterwards. None: done; else the refusal."""
         late = self._why_not(target)
         if late:
             return refuse(409, late)
@@ -100,7 +101,7 @@ class Handover:
         slave = group.tracker.slaves[target]
         is_equal = await self._catches_up(slave, deadline_s)
         if is_equal:
-            # What readers commit from here on would be lost with this mastership.
+            # Offsets that consumers commit from here on would be lost with this epoch.
             group.serving_lease.end()
             is_equal = await self._catches_up(slave, deadline_s)
         if not is_equal:
@@ -119,7 +120,7 @@ class Handover:
         return refuse(503, f"the register did not take the handover, or did not say so: {lease_renewal.why}")
 
     def _is_whole(self) -> bool:
-        """Whether everybody else of the set is there: then nobody needs a copy that stops."""
+        """Return whether every other member of the set is connected, so that this member's copy is not needed."""
         tracker = self._group.tracker
         connected = {slave.member for slave in tracker.slaves.values() if slave.is_connected}
         return len(connected & tracker.insync.recorded) >= len(tracker.insync.recorded) - 1

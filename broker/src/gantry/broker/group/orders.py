@@ -1,10 +1,10 @@
-"""What `/ha/v1` orders a member to do, besides a seal: implements `replication.haserver.Orders`.
+"""Carries out the orders of `/ha/v1`, except seals: implements `replication.haserver.Orders`.
 
-    nudge       the register is worth a look
-    handover    another member shall lead (`handover`)
-    cordon      take no more messages, serve readers; how much is still undelivered and unreplicated
-    config      change the hot keys, and say which of the others wait for a restart
-    clone       throw the log away and have everything copied again, as another disk; only who is not in sync
+    nudge       read the register now
+    handover    make another member the master (`handover`)
+    cordon      refuse messages and serve readers; returns how much is undelivered and unreplicated
+    config      change the hot keys, and return which of the others need a restart
+    clone       remove the log and copy everything again, as another disk; only for a member that is not in sync
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _KEYS_A_TURN = 64
 
 
 class Orders:
-    """One member's; loop thread only."""
+    """The orders to one member; loop thread only."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Orders:
         )
 
     async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
-        """One of `haapi.ORDERS`."""
+        """Carry out one of `haapi.ORDERS`; errors are those of `replication.haserver.Orders`."""
         match call:
             case haapi.NUDGE:
                 self._watcher.hurry()
@@ -78,19 +78,19 @@ class Orders:
                 return await self.clone()
 
     async def hand_over(self, asked: documents.Document) -> Answer | None:
-        """Have another member lead; None when it does."""
+        """Make another member the master. None: done; else the refusal."""
         target = documents.integer(asked, "target", -1)
         deadline_ms = documents.integer(asked, "deadlineMs", _DEADLINE_MS)
         if not 0 < deadline_ms <= _DEADLINE_MS_MAX:
             return refuse(400, f"deadlineMs {deadline_ms}: expected 1 to {_DEADLINE_MS_MAX}")
         if self.handover is None:
             return refuse(409, "this member does not lead")
-        # Without room it could take nothing as a slave, and the next master would wait for it.
+        # With a full disk it could store nothing as a slave, and the next master would wait for it.
         is_leaving = bool(self._parts.store.why_full)
         return await self.handover.to(target, deadline_ms / 1000, is_leaving)
 
     async def cordon(self, asked: documents.Document) -> Answer | None:
-        """Take no more messages, or take them again ({on: false})."""
+        """Refuse messages, or accept them again ({on: false}). Return what is undelivered and unreplicated."""
         is_on = documents.boolean(asked, "on", True)
         permission = PERM_READ if is_on else PERM_READ_WRITE
         refusal = self._parts.live.update({"permission": str(permission)}, self._parts.clock.now_ms())
@@ -99,7 +99,7 @@ class Orders:
         return Answer(200, {"cordoned": is_on, **await self._left()})
 
     async def _left(self) -> Mapping[str, object]:
-        """What is not delivered or not replicated yet."""
+        """Return the undelivered messages by consumer group, and the unreplicated bytes."""
         parts = self._parts
         behind: dict[str, int] = {}
         for number, key in enumerate(parts.offsets.keys()):
@@ -119,7 +119,7 @@ class Orders:
         return {"undelivered": behind, "unreplicatedBytes": max(lags, default=0)}
 
     async def configure(self, asked: documents.Document) -> Answer | None:
-        """Apply the hot keys of {keys: {...}}."""
+        """Apply the hot keys of {keys: {...}}. Return which were applied, and which need a restart."""
         keys = documents.texts(asked, "keys")
         live = self._parts.live
         try:
@@ -130,7 +130,7 @@ class Orders:
         refusal = live.update(hot, self._parts.clock.now_ms()) if hot else None
         if refusal is not None:
             return refuse(400, refusal.remark)
-        # What differs from what runs now, among the keys that are read at a start only.
+        # Keys that are read at a start only, with a value that differs from the present one.
         cold = [
             key
             for key, value in keys.items()
@@ -139,13 +139,13 @@ class Orders:
         return Answer(200, {"applied": sorted(hot), "needsRestart": sorted(cold)})
 
     async def clone(self) -> Answer | None:
-        """Begin again as another disk; the register must not count on this one."""
+        """Begin again as another disk; refused when the register counts on this one."""
         group, member = self._role, self._ground.member
         if not isinstance(group, SlaveRole):
             return refuse(409, "this member leads; nothing was thrown away")
         if group.is_reshaping:
             return refuse(409, "its log is about to be changed already")
-        # It must not join while the register is asked: from here on it follows nobody.
+        # It must not join the set while the register is read, so it stops following.
         group.is_reshaping = True
         group.cut_off("it may be cloned again")
         refusal = None
@@ -174,7 +174,7 @@ class Orders:
         try:
             seen = await self._register.read()
         except RegisterError as error:
-            return refuse(503, f"whether this member is needed cannot be told: {error}")
+            return refuse(503, f"it is unknown whether this member is needed: {error}")
         if seen is None:
             return refuse(409, "the group has no register; nothing was thrown away")
         if seen.record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING):

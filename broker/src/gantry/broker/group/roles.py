@@ -1,4 +1,4 @@
-"""Build a broker's role in its group: a master's or a slave's, and the watcher of the register, where there is one."""
+"""Builds a member's role, master or slave, and the watcher of the register if there is one."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transaction.decisions import Decisions
 
-_GRANT_BEATS = 3  # beats come so often in the time that a slave's word lasts
-# A master that has just been named listens in a moment.
+_GRANT_BEATS = 3  # beats in the time that a slave's grant lasts
+# A new master listens soon after it is named.
 _AGAIN_FIRST_S, _AGAIN_S = 0.02, 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a member stands on, of this life, before the parts of its broker are built."""
+    """What a member's role is built on, before the other parts of its broker exist."""
 
     machine: Machine
     background: Background
@@ -123,7 +123,7 @@ def _reader(tracker: InSyncTracker, member: Membership) -> Callable[[], int]:
 def make_watcher(
     config: BrokerConfig, ground: Ground, reader: RegisterReader, parts: Parts, restart: Callable[[str], None]
 ) -> RegisterWatcher:
-    """What keeps this member in step with the register; wired, not started."""
+    """Return the watcher that keeps this member in step with the register; connected, not started."""
     member, role, mastership, registration = ground.member, parts.group, ground.mastership, parts.registration
     assert role is not None
     lease_renewal = None

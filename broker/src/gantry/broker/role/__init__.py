@@ -1,1 +1,1 @@
-"""What a member of a group is: master or slave, which of them in this life, and what it has promised."""
+"""The role of a group's member: master or slave, how it is chosen at a start, and its promises."""

@@ -23,11 +23,11 @@ class ForwardedCommits:
         self._offsets = offsets
 
     def begin(self) -> None:
-        """Note commits from here on."""
+        """Start to note the commits of consumers."""
         self._offsets.touched = set()
 
     def gather(self) -> None:
-        """Take what was committed since the last call."""
+        """Take over the commits since the last call."""
         touched, self._offsets.touched = self._offsets.touched or (), set()
         for key in touched:
             value = self._offsets.value(key)
@@ -35,7 +35,7 @@ class ForwardedCommits:
                 self.away[key] = value
 
     def send(self, link: SlaveLink | None) -> None:
-        """Send what the link takes; None: no master feeds this slave, and all of it waits."""
+        """Send as many commits as the link takes; None: there is no link, and all commits wait."""
         self.gather()
         while self.away and link is not None:
             part = part_of(self.away)
@@ -48,7 +48,7 @@ class ForwardedCommits:
 
 
 def part_of(away: Away) -> dict[str, dict[str, int]]:
-    """Return as many of these offsets as fit into one frame to the master, a part of a large topic's if need be."""
+    """Return as many of these offsets as fit into one frame, if need be only a part of a large topic's."""
     part, room = {}, _OFFSETS_A_FRAME
     for key, offsets in away.items():
         part[key] = dict(islice(offsets.items(), room))

@@ -1,4 +1,4 @@
-"""What a member is in its group, for everything that does not care whether that is a master or a slave."""
+"""The interface that the master's and the slave's role have in common."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class GroupRole(Protocol):
     """Implemented by `MasterRole` and `SlaveRole`."""
 
     is_reshaping: bool  # the next start cuts or replaces the log
-    granted_until_s: float  # before this moment of the clock the member promises no other epoch to anyone
+    granted_until_s: float  # before this moment of the clock the member promises no other epoch
 
     def status(self) -> Role:
         """The role that works now; NONE for a sealed master, and for a slave without its master."""
@@ -53,7 +53,6 @@ class GroupRole(Protocol):
         ...
 
     async def stop(self) -> None:
-        """End all links."""
         ...
 
     def tick(self) -> None:

@@ -1,12 +1,12 @@
-"""The master's part of a broker: what its slaves get, and what follows from their acknowledgements.
+"""The role of a master: what its slaves receive, and the effects of their acknowledgements.
 
     a mark moved      our own share (flushed or written) and every acknowledgement -> in-sync tracker -> the confirmed
                       mark; written -> the links are woken
-    a table changed   journal -> the links, before the next chunk; who administers waits for the in-sync members
-    the set is short  the gate of writes is shut, with a reason, and opened when it is not
+    a table changed   journal -> the links, before the next chunk; administrators wait for the in-sync members
+    the set is short  the write gate is shut, with a reason, and reopened when the set is large enough
 
-Before it takes messages a master waits until the log that it found is confirmed: what a crash left unconfirmed may be
-in the log of no slave, or of all of them, and transactions and delays are read from what is confirmed.
+Before it accepts messages a master waits until the log that it found is confirmed.  Unconfirmed records of a crash may
+be in the log of no slave, or of all, and transactions and delayed messages are read from the confirmed log.
 """
 
 from __future__ import annotations
@@ -43,32 +43,32 @@ _OFFSETS_S = 1.0
 
 
 class Gathered(Protocol):
-    """A table that changes often: what was touched is told once a second, or when somebody waits for it."""
+    """A table that changes often: changed names are sent once a second, or earlier when a request waits for it."""
 
     touched: set[str] | None
 
     def keys(self) -> list[str]:
-        """The names of its things."""
+        """Return the names of all entries."""
         ...
 
     def value(self, key: str) -> object:
-        """A thing as JSON, None when it is gone."""
+        """Return an entry as JSON; None when it was deleted."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What slaves are told of, besides the log."""
+    """The tables whose changes slaves receive besides the log."""
 
     topics: Topics
     groups: Groups
     offsets: Offsets
-    delays: Callable[[], object]  # how far deliveries are, None while that is not known
-    gathered: Mapping[str, Gathered]  # by table of the journal
+    delays: Callable[[], object]  # the progress of delayed messages, None while it is unknown
+    gathered: Mapping[str, Gathered]  # by name of the table in the journal
 
 
 class MasterRole:
-    """The wiring of a master; loop thread only."""
+    """The role of a master; loop thread only."""
 
     is_reshaping = False
     granted_until_s = 0.0
@@ -105,7 +105,7 @@ class MasterRole:
         self.feed = SlaveFeed(store, mastership, self._journal, facts, self)
 
     def wire(self, slave_links: SlaveLinks) -> None:
-        """Connect the links, which take from `feed`; nothing listens yet."""
+        """Connect the links, which read from `feed`; nothing listens yet."""
         store = self._store
         self._slave_links = slave_links
         self._carry(self._tables)
@@ -141,11 +141,11 @@ class MasterRole:
 
     @property
     def has_confirmed_tail(self) -> bool:
-        """Whether all that was in the log at the start is confirmed."""
+        """Whether everything that was in the log at the start is confirmed."""
         return self._store.confirmed.offset >= self._tail_end
 
     def on_tail(self, listener: Callable[[], None]) -> None:
-        """Hear when it is."""
+        """Register a listener that is called once when that is confirmed."""
         self._tail_listeners.append(listener)
 
     def _share(self, offset: int) -> None:
@@ -161,7 +161,7 @@ class MasterRole:
                     listener()
 
     def _may_confirm(self) -> bool:
-        """Alone in the set, nobody's promise stops us: only the clock does."""
+        """Return whether it may confirm: a master that is alone in the set needs a valid serving lease."""
         if self.serving_lease is None or len(self.tracker.insync.required) > 1:
             return True
         return self._mastership.may_serve()
@@ -171,14 +171,14 @@ class MasterRole:
         return [member.ordinal for member in insync.required if member != insync.share]
 
     def settled(self, members: SyncSet) -> None:
-        """The register holds this set."""
+        """Note the in-sync set that the register holds."""
         self._confirm(self.tracker.settled(members, self._now_s()))
         if self.serving_lease is not None:
             self.serving_lease.count(self._others())
         self._look()
 
     def acked(self, place: int, ack: Ack) -> None:
-        """Count what a slave has; see `SlaveNews`."""
+        """Count a slave's acknowledgement; see `SlaveNews`."""
         is_new = self.tracker.slaves[place].metadata != ack.metadata
         if self.serving_lease is not None and ack.echo:
             self.serving_lease.granted(place, ack.echo / 1e9, self._others())
@@ -193,7 +193,7 @@ class MasterRole:
             listener()
 
     def went(self, place: int, is_leaving: bool) -> None:
-        """Count a slave as away; see `SlaveNews`."""
+        """Count a slave as disconnected; see `SlaveNews`."""
         self._confirm(self.tracker.lose(place, is_leaving, self._now_s()))
         self._tell_kept()
         if is_leaving:
@@ -205,12 +205,12 @@ class MasterRole:
             self._tables.offsets.merge(key, value)
 
     def tell_tables(self) -> None:
-        """What is told by the clock otherwise is told now."""
+        """Send the changes now that are otherwise sent once a second."""
         self._offsets_due_s = 0.0
         self.tick()
 
     def is_equal(self, place: int) -> bool:
-        """Whether this slave has all that we have, tables too, and everybody who is needed has the log."""
+        """Return whether this slave has the whole log and all tables, and every required member has the log."""
         written, slave = self._store.written.offset, self.tracker.slaves[place]
         has_log = self._store.confirmed.offset >= written and slave.held >= written
         return has_log and slave.metadata >= self._journal.number
@@ -230,7 +230,7 @@ class MasterRole:
             promised.set_result(None)
 
     def fence(self, epoch: int) -> None:
-        """Do nothing: a master gives its word to nobody, so its promise can be written at once."""
+        """Do nothing: a master has given no grant, so its promise can be written at once."""
 
     def step_down(self, epoch: int) -> None:
         """Lead no more: the epoch is promised.  Nothing is taken, confirmed or sent to slaves from here on."""
@@ -244,7 +244,7 @@ class MasterRole:
         self._ended(epoch)
 
     def tick(self) -> None:
-        """What goes by the clock, ten times a second."""
+        """Apply time limits and send gathered changes; called ten times a second."""
         assert self._slave_links is not None
         if self.is_sealed:
             return
@@ -267,7 +267,7 @@ class MasterRole:
                 self._journal.changed(table, key)
 
     def _look(self) -> None:
-        """Refuse writes that could not be confirmed."""
+        """Refuse writes while they could not be confirmed."""
         if not self._is_sync:
             return
         if self.tracker.is_short(self._now_s()):
@@ -285,21 +285,21 @@ class MasterRole:
         )
 
     def why_not(self) -> str:
-        """Why this master does not work yet."""
+        """Return why this master is not active yet."""
         return "this master waits until what its log holds from before is confirmed; start its slaves, or ask later"
 
     def status(self) -> MemberRole:
-        """MASTER until it is sealed."""
+        """Return MASTER, or NONE after it was sealed."""
         return MemberRole.NONE if self.is_sealed else MemberRole.MASTER
 
     def why_not_ready(self) -> str:
-        """Why clients should go elsewhere; empty: they need not."""
+        """Return why clients should use another member; empty: they need not."""
         if self.is_sealed:
             return "sealed"
         return "" if self._mastership.may_serve() else "has no serving lease"
 
     def report(self) -> Mapping[str, object]:
-        """The in-sync set, and how far each slave is."""
+        """Return the in-sync set, and the lag of each slave."""
         now_s, written = self._now_s(), self._store.written.offset
         slaves = {
             str(place): {
@@ -314,7 +314,7 @@ class MasterRole:
         return {"inSync": self.tracker.in_sync, "slaves": slaves, **serving_lease}
 
     def metrics(self) -> RoleMetrics:
-        """The in-sync set and the lag of each slave, by its brokerId."""
+        """Return the in-sync set and the lag of each slave, by brokerId."""
         written, tracker, lease = self._store.written.offset, self.tracker, self.serving_lease
         # The brokerId of a slave: its place in a static pair, its ordinal + 1 where there is a register.
         ids = {str(place + (lease is not None)): slave for place, slave in tracker.slaves.items()}
@@ -332,21 +332,20 @@ class MasterRole:
 
     @property
     def asked(self) -> int:
-        """How many changes of metadata there were, those that were only gathered so far among them."""
+        """The number of changes of metadata, including those that were only gathered so far."""
         self._number_touched()
         return self._journal.number
 
     @property
     def kept(self) -> int:
-        """How many of them every in-sync slave has on its disk."""
+        """The number of changes that every in-sync slave has on its disk."""
         return self.tracker.keeps(self._journal.number)
 
     async def start(self, host: str, port: int) -> None:
-        """Slaves may come."""
+        """Listen for slaves; ConfigError when the address cannot be used."""
         assert self._slave_links is not None
         await self._slave_links.start(host, port)
 
     async def stop(self) -> None:
-        """No more links."""
         if self._slave_links is not None:
             await self._slave_links.close()

@@ -1,4 +1,4 @@
-"""What a master has before anything is built around its store: its epoch, the in-sync set, the serving lease."""
+"""The state of a master's epoch, made before the other parts: the epoch, the in-sync set, the serving lease."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gantry.replication.register import Seen
     from gantry.store.store import Store
 
-# A slave's word lasts a little longer than the time between two renewals, so that one of them may get lost.
+# A slave's grant lasts a little longer than the time between two renewals, so that one of them may get lost.
 GRANT_RENEWALS = 1.2
 _LATE = {
     "self": ResponseCode.FLUSH_DISK_TIMEOUT,
@@ -31,7 +31,7 @@ _LATE = {
 
 @dataclass(frozen=True, slots=True)
 class Mastership:
-    """One epoch of one master.  With a register: its record when the epoch began, and the serving lease."""
+    """One epoch of one master. With a register: its record at the beginning of the epoch, and the serving lease."""
 
     tracker: InSyncTracker
     clock: Clock
@@ -39,18 +39,18 @@ class Mastership:
     serving_lease: ServingLease | None = None
 
     def may_serve(self) -> bool:
-        """Whether this master may serve now: always without a register, else while its serving lease is valid."""
+        """Return whether this master may serve now: always without a register, else while its lease is valid."""
         return self.serving_lease is None or self.serving_lease.is_valid(self.clock.monotonic())
 
     def why_late(self, end: int) -> int:
-        """The send status of a message that ends at `end` and was not confirmed in time."""
+        """Return the send status of a message that ends at `end` and was not confirmed in time."""
         return _LATE[self.tracker.why_late(end, self.clock.monotonic())]
 
 
 def begin(
     config: BrokerConfig, member: Membership, store: Store, machine: Machine, seen: Seen | None, news: RegisterNews
 ) -> Mastership | None:
-    """Begin the epoch that the register gave this member, or take the next one without a register; None: a slave."""
+    """Begin the epoch that the register gave this member, or without a register the next one. None: a slave."""
     if config.role is Role.SLAVE:
         return None
     end, clock, rules = store.written.offset, machine.clock, replication_rules(config)

@@ -1,12 +1,11 @@
-"""What a broker needs to be a member of a group before its store is open: the secret, who it is, epochs and promises.
+"""A group member's secret, identity, epochs and promises, which are needed before its store is open.
 
-What its disk may have lost is found out in two steps, around the opening of the store: `expect` notes how far the log
-has to reach, `begin` looks.  A promise comes from a seal only; the next mastership that the configuration begins takes
-an epoch above it.
+Whether its disk has lost messages is checked in two steps around the opening of the store: `expect` notes how far the
+log has to reach, `begin` compares.  Only a seal makes a promise; the next epoch of a static master is above it.
 
-A static master takes the next epoch at each start: a process that restarted never goes on in the old one, because it
-knows nothing of what its slaves have.  With a register the epoch is the register's (`startup_role`).  What the table
-says about a longer log than the one that was found is dropped.
+A static master takes the next epoch at each start: a restarted process never continues the old epoch, because it does
+not know what its slaves have.  With a register the epoch is the register's (`startup_role`).  Entries of the table of
+epochs beyond the end of the log are dropped.
 """
 
 from __future__ import annotations
@@ -34,11 +33,13 @@ from gantry.store.disk import Disk
 log = logging.getLogger("gantry.broker")
 
 _SECRET_BYTES_MAX = 64 << 10
-KEY_LOOK_S = 5.0  # a kubelet needs a minute to bring a new secret
+KEY_LOOK_S = 5.0  # a kubelet needs a minute to update a secret
 
 
 def read_keys(path: str) -> Keys:
-    """The secret in a file, and in a second line the other one that is good while it is changed; ConfigError."""
+    """Return the secret of a file, and the second valid one of its second line; ConfigError when it is missing or
+    invalid.
+    """
     try:
         with open(os.path.expanduser(path), "rb") as file:
             lines = [line.strip() for line in file.read(_SECRET_BYTES_MAX + 1).split(b"\n") if line.strip()]
@@ -56,18 +57,18 @@ def read_keys(path: str) -> Keys:
 
 
 class KeyFile:
-    """The file of the secret while the broker runs: `look` takes a change over (`haproof.Keys.renew`).
+    """Watches the file of the secret: `look` takes a change over (`haproof.Keys.renew`).
 
-    A file that cannot be read, or not be used, changes nothing; that is logged once for each state of the file.
+    An unreadable or invalid file changes nothing; that is logged once for each state of the file.
     """
 
     def __init__(self, path: str, keys: Keys) -> None:
         self._path = os.path.expanduser(path)
         self._keys = keys
-        self._seen: object = None  # first of all the file is read: it may have changed since `keys` were
+        self._seen: object = None  # None: the file is read at the first look, because it may have changed meanwhile
 
     def look(self) -> None:
-        """One stat, and the file where that differs from the last one.  A kubelet exchanges the whole folder."""
+        """Read the file if its stat differs from the last one. A kubelet exchanges the whole folder."""
         try:
             about = os.stat(self._path)
             now: object = about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size
@@ -85,29 +86,29 @@ class KeyFile:
 
 @dataclass(slots=True)
 class Membership:
-    """A member; `identity`, `epochs` and `term_promise` as they stand on its disk."""
+    """A member of a group; `identity`, `epochs` and `term_promise` are the same as on its disk."""
 
     keys: Keys
     identity: Identity
     epochs: EpochTable
     term_promise: TermPromise = field(default_factory=lambda: TermPromise(0))
-    fencing: int = 0  # the epoch that is being promised, or was last
-    place: int = 0  # its ordinal where there is a register, else its brokerId
+    fencing: int = 0  # the highest epoch whose promise was begun
+    place: int = 0  # its ordinal in a group with a register, else its brokerId
     has_register: bool = False
-    process: str = ""  # another one in each process
+    process: str = ""  # id of the process
 
     @property
     def promised(self) -> int:
-        """Below this epoch nothing begins any more."""
+        """The highest epoch that is promised, or about to be; nothing begins below it."""
         return max(self.term_promise.promise, self.fencing)
 
     @property
     def me(self) -> Holder:
-        """As the register names us."""
+        """This member and process in the form of the register."""
         return Holder(self.term_promise.member(self.place), self.process)
 
     def known(self, log_end: int) -> Known:
-        """What we know of ourselves."""
+        """Return what this member knows about itself, for the decision about its role."""
         identity = self.identity
         last_epoch = self.epochs.last_epoch
         return Known(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
@@ -116,19 +117,20 @@ class Membership:
 def join(
     config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "", kept: Keys | None = None
 ) -> Membership:
-    """The member that this folder is, made one if it is none yet.
+    """Return the member of this folder; its identity is created if there is none.
 
-    kept: the keys of this process's life before; they are renewed, so that a key that was just exchanged stays good.
+    kept: the keys of the former broker in this process; they are renewed, so that a key that was just replaced stays
+    valid.
     """
     keys = read_keys(config.replication.secret_file)
     if kept is not None:
         kept.renew(keys)
         keys = kept
     has_register = bool(config.replication.register)
-    is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master
+    is_told = has_register or config.role is Role.SLAVE  # the cluster's id comes from the register or the master
     identity = member_files.load_identity(disk, root)
     if identity is None or (not identity.cluster_uid and not is_told):
-        # A cluster has the name of the folder that it began with: one that served alone stays who it was.
+        # The id of a cluster is the storeUID of its first folder, also of one that had no slaves before.
         store_uid = identity.store_uid if identity else _uid(chance)
         identity = Identity("" if is_told else store_uid, store_uid)
         member_files.save_identity(disk, root, identity)
@@ -144,7 +146,7 @@ def join(
 
 
 def cluster_uid(member: Membership | None, machine: Machine, root: str) -> Callable[[], str]:
-    """Says which cluster this is; a broker in no group is one by itself, under the name of its folder."""
+    """Return a function that returns the cluster's id; that of a broker without a group is the id of its folder."""
     if member is not None:
         return lambda: member.identity.cluster_uid
     identity = member_files.load_identity(machine.disk, root)
@@ -155,7 +157,7 @@ def cluster_uid(member: Membership | None, machine: Machine, root: str) -> Calla
 
 
 def expect(member: Membership, disk: Disk, root: str) -> None:
-    """Before the store is opened: note how far its log has to reach."""
+    """Note before the store is opened how far its log has to reach."""
     point = recoverypoint.load(disk, root)
     expected = member.term_promise.expect(0 if point is None else point.flushed)
     if expected != member.term_promise:
@@ -164,27 +166,29 @@ def expect(member: Membership, disk: Disk, root: str) -> None:
 
 
 def begin(member: Membership, disk: Disk, root: str, beginning: Beginning) -> None:
-    """The store is open: find out whether this is still the same incarnation, durably."""
+    """Note that the store is open, and count a loss of the former process, durably."""
     begun = member.term_promise.begin(beginning)
     term_promise.save(disk, root, begun)
     member.term_promise = begun
 
 
 def end(member: Membership, disk: Disk, root: str, ending: Ending) -> None:
-    """The store is closed, and nobody else writes to the disk any more."""
+    """Note that the store is closed, and how the process ended."""
     ended = member.term_promise.end(ending)
     term_promise.save(disk, root, ended)
     member.term_promise = ended
 
 
 def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) -> int:
-    """Begin a mastership over a log from `start` to `end`; its epoch, which is on the disk by then."""
+    """Begin the next epoch of a static master over a log from `start` to `end`. Return the epoch, which is on
+    the disk.
+    """
     table = member.epochs
     epoch = max(table.last_epoch, member.promised) + 1
     if table.entries:
         begun = table.within(end).forget_before(start).begin(epoch, end)
     else:
-        # All of a log that was never replicated counts as one mastership's, so that a copy of its beginning fits it.
+        # A log that was never replicated counts as one epoch, so that a copy of its beginning matches it.
         begun = table.begin(epoch, start)
     member_files.save_epochs(disk, root, begun)
     member.epochs = begun
@@ -192,7 +196,9 @@ def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) 
 
 
 def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int, ends: tuple[int, int]) -> None:
-    """Begin the mastership that the register gave us over a log with these ends; all of it is on the disk by then."""
+    """Begin the epoch that the register gave this member over a log with these ends; everything is on the disk at
+    return.
+    """
     promised_now = member.term_promise.promising(epoch)
     term_promise.save(disk, root, promised_now)
     member.term_promise = promised_now
@@ -208,7 +214,7 @@ def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int
 
 
 def take_number(member: Membership, disk: Disk, root: str, number: int) -> None:
-    """The register numbered our disk."""
+    """Store the number that the register gave this disk."""
     numbered = replace(member.term_promise, disk=number)
     term_promise.save(disk, root, numbered)
     member.term_promise = numbered

@@ -1,7 +1,6 @@
-"""A member's promises while it runs: changed one after the other, durable before anybody is told.
+"""Changes a running member's promises, one after the other; each is durable before it is reported.
 
-The housekeeper takes jobs in their order, and each saves what all changes before it made as well; so what is on the
-disk never goes back, no matter who asked for what.
+The housekeeper runs jobs in order, and each saves all earlier changes too, so the state on the disk never goes back.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Done = Callable[[StoreError | None], None]
 
 
 class PromiseWriter:
-    """One broker's; loop thread only."""
+    """Writes the promises of one member; loop thread only."""
 
     def __init__(self, member: Membership, disk: Disk, root: str, housekeeper: Worker) -> None:
         self._member = member
@@ -35,7 +34,9 @@ class PromiseWriter:
         self._is_over = False
 
     def promise(self, epoch: int, done: Done) -> None:
-        """Promise an epoch.  Below it nothing begins from here on; the promise counts when done hears of no error."""
+        """Promise an epoch. Nothing begins below it from here on; the promise counts when `done` is called without an
+        error.
+        """
         self._member.fencing = max(self._member.fencing, epoch)
         if epoch <= self._member.term_promise.promise:
             done(None)
@@ -43,11 +44,11 @@ class PromiseWriter:
         self._change(self._intended.promising(max(epoch, self._intended.promise)), done)
 
     def number(self, disk: int, done: Done) -> None:
-        """The register gave this disk a number."""
+        """Store the number that the register gave this disk."""
         self._change(replace(self._intended, disk=disk), done)
 
     def end(self) -> None:
-        """Refuse further changes: the next part of this member, in the same process, reads what is on the disk."""
+        """Refuse further changes: the next broker of this member, in the same process, reads the disk."""
         self._is_over = True
 
     def _change(self, intended: TermPromise, done: Done) -> None:

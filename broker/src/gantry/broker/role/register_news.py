@@ -1,4 +1,4 @@
-"""What the parts of one life tell each other about the register: that it should be read, and which master it named."""
+"""Tells the parts of a member when the register has to be read, and which master it names."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class RegisterNews:
         self._expected_s = clock.monotonic() - _KEEN_S
 
     def hurry(self) -> None:
-        """Have the register read now."""
+        """Make the watcher read the register now."""
         self._is_due.set()
 
     def expect(self) -> None:
-        """Have the register read often for a while: a new master is likely."""
+        """Make the watcher read the register often for a while, because a new master is likely."""
         self._expected_s = self._clock.monotonic()
         self._is_due.set()
 
     def reading(self) -> None:
-        """The register is about to be read: only later calls of `hurry` ask for another reading."""
+        """Note that the register is about to be read: only later calls of `hurry` cause another reading."""
         self._is_due.clear()
 
     def pause_s(self, period_s: float) -> float:
-        """How long a member without a master waits for its next reading, in seconds; at most `period_s`."""
+        """Return for how many seconds a member without a master waits for its next reading; at most `period_s`."""
         passed_s = self._clock.monotonic() - self._expected_s
         if passed_s >= _EAGER_S:
             return period_s
         return min(_AT_ONCE_S if passed_s < _KEEN_S else _SOON_S, period_s)
 
     async def wait(self, pause_s: float) -> None:
-        """Return after the pause, or as soon as the register should be read."""
+        """Wait for the pause, or until the register has to be read."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._is_due.wait()

@@ -1,7 +1,7 @@
-"""What the register says to this member, and the epoch that it claims there.
+"""Reads a member's role from the register, and claims an epoch there.
 
-The one place that reads the register, decides (`replication.role_decision`) and writes a claim.  A claim counts when
-the register answered that it was written; an outcome that is not known gives no epoch.
+Only this module reads the register, decides (`replication.role_decision`) and writes a claim.  A claim counts when the
+register has confirmed the write; an unknown outcome gives no epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class RegisterReader:
-    """The register as one member sees it; used at the start of a life, and by the watcher while it goes on."""
+    """One member's access to the register; used at the start of a broker, and by the watcher later."""
 
     def __init__(self, register: Register, member: Membership, store: Store) -> None:
         self.register = register
@@ -29,8 +29,8 @@ class RegisterReader:
     async def consult(self, noted: Callable[[Record], None]) -> tuple[Lead | Follow | Stand, Seen | None]:
         """Read the register, decide, and claim the next epoch if this member has to; what was read or written last.
 
-        noted: called with the record that was read, before the decision.  Errors: RegisterConflictError (somebody else
-        wrote first), RegisterError, and OutcomeUnknownError when a claim was sent and not answered.
+        noted: called with the record that was read, before the decision.  Errors: RegisterConflictError (another
+        process wrote first), RegisterError, and OutcomeUnknownError when a claim was sent and not answered.
         """
         seen = await self.register.read()
         if seen is not None:

@@ -1,15 +1,16 @@
-"""What a member does about its group's register while one life of its broker goes on.
+"""Watches the group's register while a member's broker runs.
 
-    it leads      renews and changes the in-sync set (`replication.lease_renewal`); hands over; when somebody else
-                  leads, or nobody, it is sealed: nothing is acknowledged, what waits hears "outcome unknown"
-    it does not   reads whom to follow; claims the next epoch when the register names its former process
+    a master   renews its lease and changes the in-sync set (`replication.lease_renewal`); hands over.  When the
+    register
+                          names another holder, or none, it steps down: waiting producers get "outcome unknown"
+    others     read which member to follow; claim the next epoch when the register names this member's former process
 
-Whatever the register says that this life is not, the broker starts again and is (`startup_role`).  A sealed master
-waits as it is until somebody leads, since the positions that it answered have to hold.
+When the register gives this member another role, the broker starts again in that role (`startup_role`).  A sealed
+master waits until another member leads, because the log offsets in its answers have to stay valid.
 
-The register is read every `renew_every_s`, at once after a nudge, and more often when somebody is about to lead: a link
-just ended, or the next epoch was promised to a master that wants to hand over.  Then it is read twenty times a second
-for two seconds, as long as a planned change may take, and four times a second for a while.
+The register is read every `renew_every_s`, at once after a nudge, and more often when a new master is likely: after a
+link ended, or after the next epoch was promised for a handover.  Then it is read twenty times a second for two seconds,
+the longest time of a handover, and four times a second for a while.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How often, and where members are."""
+    """The period of renewals in seconds, and the replication addresses of the members."""
 
     renew_every_s: float
     members: tuple[str, ...]
@@ -45,8 +46,13 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the rest of the broker does: step down in an epoch; start again; say something once a minute; register at
-    the name servers as a slave of this epoch.  is_stalled: the disk hangs, so that another member should lead.
+    """Functions of the broker that the watcher calls.
+
+    step_down        stop as a master, with the epoch that ended its own
+    restart          start again in this process, for this reason
+    say              log this cause and text, at most once a minute
+    stand_as_slave   register at the name servers as a slave of this epoch
+    is_stalled       whether the disk hangs, so that another member should lead
     """
 
     step_down: Callable[[int], None]
@@ -57,7 +63,7 @@ class Outside:
 
 
 class RegisterWatcher:
-    """Loop thread only; run() is a task of the broker.  lease_renewal: of a master, None of a slave."""
+    """Watches the register for one member; loop thread only. lease_renewal: of a master, None for a slave."""
 
     def __init__(
         self,
@@ -70,7 +76,7 @@ class RegisterWatcher:
         lease_renewal: LeaseRenewal | None,
     ) -> None:
         self.lease_renewal = lease_renewal
-        self.why = ""  # this member does neither lead nor follow
+        self.why = ""  # why this member neither leads nor follows
         self.hurry = news.hurry
         self._reader = reader
         self._role = role
@@ -78,15 +84,14 @@ class RegisterWatcher:
         self._promise_writer = promise_writer
         self._rules = rules
         self._outside = outside
-        self._stood_as = 0  # the epoch that name servers were told
+        self._stood_as = 0  # the epoch of the last registration as a slave
         self._running: asyncio.Task[None] | None = None
 
     def start(self, fail: Callable[[str], None]) -> None:
-        """Begin to look; fail: the process has to end, and why."""
+        """Start to watch; `fail` is called with the reason when the process has to end."""
         self._running = essential(self._run(), "looking at the register", fail)
 
     async def stop(self) -> None:
-        """Look no more."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait({self._running})
@@ -121,7 +126,7 @@ class RegisterWatcher:
             self.lose()
 
     def lose(self) -> None:
-        """This member does not lead any more."""
+        """Step down, and read the register often: this member is not the master any more."""
         if self._leads:
             self._outside.step_down(self._reader.member.epochs.last_epoch + 1)
         self._news.expect()
@@ -149,7 +154,7 @@ class RegisterWatcher:
             return
         self._news.master = members[wanted.ordinal] if wanted.ordinal < len(members) else ""
         if wanted.epoch > self._stood_as:
-            # Name servers take brokerId 0 from anyone who still has it by a lower epoch.
+            # Name servers then remove brokerId 0 from a member with a lower epoch.
             self._stood_as = wanted.epoch
             self._outside.stand_as_slave(wanted.epoch)
         role.hurry()

@@ -1,7 +1,7 @@
-"""A planned change of the log, carried out before the store is opened, and what it cost.
+"""Carries out a planned change of the log before the store is opened, and counts the lost messages.
 
-Counting must not keep a member from its group: where it fails, for want of room or because a file is damaged, the log
-is cut all the same and one line says so.
+A failure of the count, from a full disk or a damaged file, is only logged: the log is cut even so, because the member
+has to join its group.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ log = logging.getLogger("gantry.broker")
 
 
 async def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int) -> Losses:
-    """Do what the plan says, if there is one; what this folder has lost so far.
+    """Carry out the pending plan, if there is one. Return what this folder has lost so far.
 
-    role is the group's policy; of a slave in a static pair the policy is not known, and it counts as ASYNC_MASTER.
+    role: the group's policy; in a static pair a slave does not know it, and it counts as ASYNC_MASTER.
     """
     disk = machine.disk
     plan = member_files.load_plan(disk, root)
@@ -45,7 +45,7 @@ async def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int)
 
 
 def known(disk: Disk, root: str) -> Losses:
-    """What this folder has lost so far; no cut is under way any more."""
+    """Return what this folder has lost so far, and note that no cut is under way."""
     try:
         return losses.settle(disk, root)
     except (StoreError, ValueError) as error:

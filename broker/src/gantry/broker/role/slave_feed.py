@@ -1,4 +1,4 @@
-"""What a master's links read of its store, and where their news goes."""
+"""The store's data for a master's links, and the receiver of what slaves send."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
 
 
 class SlaveNews(Protocol):
-    """Who takes what slaves say; a slave is named by its place in the group."""
+    """Receives what slaves send; a slave is named by its place in the group."""
 
     def acked(self, place: int, ack: Ack) -> None:
-        """A slave has the log, and the changes of metadata, up to there."""
+        """Note a slave's acknowledgement of the log and of metadata."""
         ...
 
     def commits(self, body: bytes) -> None:
-        """Offsets were committed at a slave; JSON."""
+        """Take over offsets that were committed at a slave, as JSON."""
         ...
 
     def promised(self, place: int, epoch: int) -> None:
-        """A slave has the promise of this epoch on its disk."""
+        """Note that a slave has the promise of this epoch on its disk."""
         ...
 
     def went(self, place: int, is_leaving: bool) -> None:
-        """A slave's link ended; is_leaving: the slave said goodbye."""
+        """Note that a slave's link ended; is_leaving: the slave announced it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """The group's name, this member, and how long a slave's word lasts after a beat, in seconds; 0: no register."""
+    """The group's name, this member, and how many seconds a slave's grant lasts after a beat (0: no register)."""
 
     group: str
     member: Membership
@@ -48,7 +48,7 @@ class GroupFacts:
 
 
 class SlaveFeed:
-    """What the links take; implements `replication.slave_links.Source`."""
+    """The input of the links; implements `replication.slave_links.Source`."""
 
     def __init__(
         self, store: Store, mastership: Mastership, journal: Journal, facts: GroupFacts, news: SlaveNews
@@ -64,7 +64,7 @@ class SlaveFeed:
 
     @property
     def marks(self) -> tuple[int, int, int]:
-        """Written, confirmed, and where the log begins."""
+        """The written and the confirmed offset, and where the log begins."""
         store = self._store
         return store.written.offset, store.confirmed.offset, store.reader.log_start
 
@@ -89,15 +89,15 @@ class SlaveFeed:
         return tail_sum(self._store, end)
 
     def judge(self, hello: Hello) -> Welcome | No:
-        """What to answer a slave."""
+        """Return the answer to a slave's hello."""
         return self._judge(hello)
 
     def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
-        """Whole records, and where the next ones begin."""
+        """Return whole records from `start` on, and the offset of the next ones."""
         return self._store.chunk(start, bytes_max)
 
     def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
-        """Have a stretch that is cold read, then call done; how long it is, 0 when it is warm."""
+        """Read a stretch of cold log, then call done. Return its length in bytes, 0 when it is warm already."""
         store = self._store
         if store.written.offset - start <= store.settings.warm_bytes:
             return 0
@@ -107,15 +107,15 @@ class SlaveFeed:
         return coming
 
     def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        """Numbered changes of metadata behind this one."""
+        """Return the numbered changes of metadata after this one."""
         return () if after >= self._journal.number else list(self._journal.after(after))
 
     def came(self, hello: Hello, address: str) -> str:
-        """A slave begins to follow; why it may not, if so."""
+        """Note that a slave begins to follow. Return why it may not; empty: it may."""
         return self._tracker.meet(hello, address, self._clock.monotonic(), self._journal.number)
 
 
 def tail_sum(store: Store, end: int) -> int:
-    """CRC-32 of the last few bytes before `end`, which is in the log."""
+    """Return the CRC-32 of the last `TAIL_BYTES` before `end`, or fewer, within one segment."""
     start, stop = tail_range(end, store.reader.log_start, store.settings.segment_bytes)
     return crc32(store.raw(start, stop)) if stop > start else 0

@@ -1,13 +1,13 @@
-"""The slave's part of a broker: what comes from its master, and what it does with it.
+"""The role of a slave: what it receives from its master, and what it does with it.
 
-    a chunk came      -> the log; what the master confirmed -> the confirmed mark, hence queues, index, held pulls
-    a change came     -> topics, groups, offsets; acknowledged when it is on the disk, and no chunk behind it before
-    our share moved   -> the link acknowledges
-    the log must change first -> the plan is put on the disk, and the broker starts again to carry it out
-    a topic lives otherwise   -> the same, to build its queues again
+    a chunk             -> the log; the master's confirmed offset -> the confirmed mark, hence queues, index, held pulls
+    a change            -> topics, groups, offsets; acknowledged when it is on the disk, and later chunks not before
+    our share moved     -> the link acknowledges
+    the log must change -> the plan is put on the disk, and the broker starts again to carry it out
+    a topic differs     -> the same, to build its queues again
 
-Offsets that consumers commit here go to the master, at once or when there is one again; until it has them they count
-here as well.  Deleting follows the master: nothing that its log still has is dropped.
+Offsets that consumers commit here are sent to the master when there is one; until then they count here too.  Retention
+follows the master: nothing that is still in its log is deleted.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _SKIPPED_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where this slave's member files are kept, and by whom."""
+    """Where this slave's member files are, and the thread that writes them."""
 
     disk: Disk
     root: str
@@ -64,8 +64,8 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the rest of the broker knows and does: the master's replication port and its address for clients, as far as
-    known; asking name servers again; starting again; looking often at who leads.
+    """Functions of the broker.  master and master_address return HOST:PORT, for replication and for
+    clients; empty: unknown.  ask_again asks the name servers, expect_news reads the register often for a while.
     """
 
     master: Callable[[], str]
@@ -76,7 +76,7 @@ class Outside:
 
 
 class SlaveRole:
-    """Implements `replication.link.Sink`; loop thread only."""
+    """The role of a slave; implements `replication.link.Sink`; loop thread only."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class SlaveRole:
     ) -> None:
         self.master_written = 0
         self.granted_until_s = 0.0
-        # The log will be cut, or begun elsewhere, or queues be built again from it, before anything else happens.
+        # Whether the next start has to cut or replace the log, or build queues again; nothing is followed until then.
         self.is_reshaping = False
         self._store = store
         self._member = member
@@ -108,11 +108,11 @@ class SlaveRole:
         self._master_log_start = store.reader.log_start
         self._commits_due_s = self._ask_due_s = 0.0
         self._remark = ""
-        self.skipped: set[str] = set()  # tables of the master that this version does not know
-        self._was_full = False  # as the master was told when the link began
+        self.skipped: set[str] = set()  # names of the master's tables that this version does not know
+        self._was_full = False  # whether the hello of the present link reported a full disk
 
     def wire(self, connector: Connector) -> None:
-        """Connect everything; nothing runs yet."""
+        """Connect the parts; nothing runs yet."""
         self._connector = connector
         self._commits.begin()
         self._store.retention.owe(lambda: self._master_log_start)
@@ -121,12 +121,12 @@ class SlaveRole:
 
     @property
     def is_alone(self) -> bool:
-        """Whether the master is away."""
+        """Whether there is no link to a master."""
         return self._connector is None or not self._connector.is_following
 
     @property
     def refused(self) -> str:
-        """Why the master does not have this member, when it said so for good; empty: it did not."""
+        """Why the master refuses this member permanently; empty: it does not."""
         return "" if self._connector is None or not self.is_alone else self._connector.refused
 
     @property
@@ -136,12 +136,12 @@ class SlaveRole:
         return link.machine.epoch if link is not None else 0
 
     def start(self, fail: Callable[[str], None]) -> None:
-        """Look for the master and follow it; fail: the process has to end, and why."""
+        """Start to connect to the master; `fail` is called with the reason when the process has to end."""
         assert self._connector is not None
         self._running = essential(self._connector.run(), "following the master", fail)
 
     async def stop(self) -> None:
-        """Say goodbye to it."""
+        """Tell the master that this slave stops, and end the tasks."""
         if self._connector is not None and self._connector.link is not None:
             self._connector.link.leave()
         for task in (self._running, self._keeper):
@@ -149,10 +149,10 @@ class SlaveRole:
                 task.cancel()
                 await asyncio.wait({task})
 
-    # What the link asks and brings
+    # Calls of the link
 
     def hello(self) -> tuple[Hello, int]:
-        """What this slave says about itself now, and up to where it holds its log by its flush policy."""
+        """Return this slave's hello, and the offset up to which it holds its log by its flush policy."""
         store, identity = self._store, self._member.identity
         start, end = store.reader.log_start, store.written.offset
         hello = Hello(
@@ -174,15 +174,15 @@ class SlaveRole:
         return hello, self.held()
 
     def master(self) -> str:
-        """Where the master listens for us."""
+        """Return HOST:PORT of the master's replication port; empty while it is not known."""
         return "" if self.is_reshaping else self.outside.master()
 
     def held(self) -> int:
-        """Up to where it holds its log by its flush policy."""
+        """Return the offset up to which it holds its log by its flush policy."""
         return self._store.share.offset
 
     def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
-        """Put the cluster and its epochs on the disk, then call done."""
+        """Write the cluster's id and the epochs of the welcome to the disk, then call done."""
         if self._member.has_register:
             # An epoch is promised before anything is acknowledged in it.
             writer = self._promise_writer
@@ -191,8 +191,8 @@ class SlaveRole:
             self._adopt(welcome, done)
 
     def _adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
-        # Here, since a seal may have come while this epoch was promised.  The housekeeper keeps the order: behind a
-        # promise no table of a lower epoch goes to the disk, which would hide in which epoch this member has been.
+        # Checked here, because a seal may have come while this epoch was promised.  The housekeeper runs jobs in order,
+        # so after a promise no table of a lower epoch is written, which would hide this member's last epoch.
         refusal = self._refusal(welcome)
         if refusal is not None:
             done(refusal)
@@ -209,7 +209,7 @@ class SlaveRole:
             if error is None:
                 self._member.identity, self._member.epochs = identity, welcome.epochs
                 self._grant_s = welcome.grant_ms / 1000
-                error = self._refusal(welcome)  # for a seal that came meanwhile: nothing begins below it
+                error = self._refusal(welcome)  # a seal may have come meanwhile, and nothing begins below it
             done(error)
 
         if not place.housekeeper.submit(job, finished):
@@ -225,7 +225,7 @@ class SlaveRole:
         )
 
     def ended(self) -> None:
-        """Look for a new master: the link ended."""
+        """Expect a new master, because the link ended."""
         self.outside.expect_news()
 
     def fence(self, epoch: int) -> None:
@@ -237,34 +237,34 @@ class SlaveRole:
         self.fence(epoch)
 
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
-        """The master asks for it: it wants to hand the group over."""
+        """Promise an epoch on the master's request, for a handover."""
         self._promise_writer.promise(epoch, done)
         self.outside.expect_news()
 
     def beaten(self, now_s: float) -> None:
-        """The master's beat came: no other epoch is promised for a while."""
+        """Extend the grant to the master: until it ends, no other epoch is promised."""
         self.granted_until_s = now_s + self._grant_s
 
     def leave_lower(self, epoch: int) -> None:
-        """Somebody leads this epoch: a link of a lower one is over."""
+        """End the link if it is of a lower epoch than this one, which has a master."""
         link = self._connector.link if self._connector is not None else None
         if link is not None and link.machine.is_following and link.machine.epoch < epoch:
             link.end(f"epoch {epoch} has begun")
 
     def cut_off(self, why: str) -> None:
-        """End the link that stands."""
+        """End the present link, if there is one."""
         if self._connector is not None and self._connector.link is not None:
             self._connector.link.end(why)
 
     def hurry(self) -> None:
-        """Try to reach the master now."""
+        """Connect to the master now."""
         if self._connector is not None:
             self._connector.hurry()
 
     def reshape(self, welcome: Welcome) -> None:
-        """Have the next start change the log, and start again."""
+        """Plan the change of the log that the welcome asks for, and start again."""
         if self._refusal(welcome) is not None:
-            return  # the link has ended; what this master wants counts no longer
+            return  # this member promised a higher epoch meanwhile
         mine = set(self._member.epochs.entries)
         kept = [one for one in welcome.epochs.entries if one in mine and one.start <= welcome.at]
         plan = Plan(welcome.step, welcome.at, EpochTable(tuple(kept) if welcome.step is Step.CUT else ()))
@@ -272,12 +272,12 @@ class SlaveRole:
         self.plan(plan, why, partial(_planned, why))
 
     def plan(self, plan: Plan, why: str, done: Callable[[StoreError | None], None]) -> None:
-        """Follow nobody any more, have the next start change the log, and start again; done hears whether it will."""
+        """Stop following, write the plan for the next start, and start again; then call `done`."""
         place = self._place
         self._start_again(partial(member_files.save_plan, place.disk, place.root, plan), why, done)
 
     def _start_again(self, job: Callable[[], None], why: str, done: Callable[[StoreError | None], None]) -> None:
-        """Follow nobody any more, and start again when the job has put on the disk what that start has to do."""
+        """Stop following, run the job that writes the plan of the next start, and start again."""
         self.is_reshaping = True
         self.cut_off(why)
 
@@ -292,19 +292,19 @@ class SlaveRole:
             planned(StoreError("too much waits for the disk"))
 
     def append(self, start: int, records: memoryview) -> int:
-        """Write records; the log's new end."""
+        """Write records at `start`. Return the log's new end."""
         return self._store.append_raw(start, records)
 
     def marks(self, confirmed: int, log_start: int, written: int) -> None:
-        """What is confirmed of what we have; where the master's log begins and ends."""
+        """Note the confirmed offset, and where the master's log begins and ends."""
         self._master_log_start = log_start
         self.master_written = max(written, self._store.written.offset)
         self._store.confirmed.advance(min(confirmed, self._store.written.offset))
 
     def apply(self, number: int, changes: list[object]) -> None:
-        """Take changes of metadata over; ValueError when they cannot be."""
+        """Apply changes of metadata; ValueError when they are invalid."""
         tables = self._tables
-        self._commits.gather()  # else what was told here a moment ago would give way to what the master knew before
+        self._commits.gather()  # first, or older offsets of the master would replace new commits here
         revivals, unknown = take_over(changes, self._store, tables, self._commits.away)
         self._name_skipped(unknown)
         tables.topics.file.save_if_changed()
@@ -323,7 +323,7 @@ class SlaveRole:
             log.warning("changes of the table %r are skipped; the master's version is newer, update this slave", table)
 
     def _revive(self, revivals: Mapping[str, Revival]) -> None:
-        """Have the next start build queues again, and start again; the master tells the rest once more then."""
+        """Make the next start build queues again, and start again; the master repeats the other changes."""
         place, names = self._place, ", ".join(sorted(revivals)[:_NAMES_SAID])
         why = f"{len(revivals)} topics, {names} among them, were deleted here otherwise than in the group: their "
         why += "queues have to be built again from the log"
@@ -339,10 +339,10 @@ class SlaveRole:
             if is_kept and self._wanted == (link, number):
                 return
 
-    # What goes by the clock
+    # Periodic work
 
     def tick(self) -> None:
-        """Ten times a second."""
+        """Apply time limits, send commits, and look for a master; called ten times a second."""
         assert self._connector is not None
         self._connector.tick()
         if self._was_full and not self._store.is_short:
@@ -360,29 +360,29 @@ class SlaveRole:
 
     @property
     def remark(self) -> str:
-        """Where who wants to write has to go."""
+        """The text of refused writes, with the master's address."""
         address = self.outside.master_address()
         return f"this broker is a slave; the master of its group is {address or 'not known here now'}"
 
     def status(self) -> MemberRole:
-        """SLAVE while a master feeds this member."""
+        """Return SLAVE while there is a link to a master, else NONE."""
         return MemberRole.NONE if self.is_alone else MemberRole.SLAVE
 
     def why_not_ready(self) -> str:
-        """Why clients should go elsewhere; empty: they need not."""
-        return "follows nobody" if self.is_alone else ""
+        """Return why clients should use another member; empty: they need not."""
+        return "follows no master" if self.is_alone else ""
 
     def _lag_bytes(self) -> int:
         return max(0, self.master_written - self._store.written.offset)
 
     def report(self) -> Mapping[str, object]:
-        """How far this slave is behind its master, and what it does not take."""
+        """Return the lag behind the master, why it refuses this member, and the tables that are skipped."""
         refused = {"refusedByMaster": self.refused} if self.refused else {}
         skipped = {"skippedTables": sorted(self.skipped)} if self.skipped else {}
         return {"lagBytes": self._lag_bytes(), **refused, **skipped}
 
     def metrics(self) -> RoleMetrics:
-        """The link to the master."""
+        """Return the epoch, and the link to the master with its lag."""
         epoch = None if self.is_alone else self.epoch
         return RoleMetrics(epoch, connected={"0": not self.is_alone}, lag_bytes={"0": self._lag_bytes()})
 

@@ -1,13 +1,13 @@
-"""What of a master's metadata a slave takes over, change by change (`metadata.journal`).
+"""Applies a master's changes of metadata at a slave (`metadata.journal`).
 
-A change is [table, name, value]; one that cannot be raises ValueError, and its link ends.  What consumers told this
-slave and its master does not have yet (`away`) counts beside what the master says.
+A change is [table, name, value]; an invalid one raises ValueError, and the link ends.  Offsets that consumers committed
+here and that the master does not have yet (`away`) are merged with the master's.
 
-A table that is not known here comes from a master of a newer version, in a rolling upgrade.  Its changes are skipped,
-its name is returned, and everything else is taken over.  If the link ended instead, it would end again each time until
-this slave is updated, and the group would be one member short.
+A table that is unknown here comes from a master of a newer version, in a rolling upgrade.  Its changes are skipped, its
+name is returned, and all other changes are applied.  Ending the link instead would leave the group without this slave
+until it is updated.
 
-A deletion that its master carried out and the group never had is undone on anyone who knows of it: see `_Taker._bury`.
+A deletion of a topic that a former master carried out and the group lost is undone: see `_Taker._bury`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Away = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """What the master's changes go into; `delays` keeps how far its deliveries are."""
+    """The tables that the master's changes are applied to; `delays` stores the progress of deliveries."""
 
     topics: Topics
     groups: Groups
     offsets: Offsets
     delays: Callable[[dict[str, object]], None]
     durably: Durably
-    # By table of the journal: the names of its things, and what takes one over.
+    # By name of the table in the journal: returns the names of its entries, and applies one change.
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]]
-    save_decisions: Callable[[], None]  # of sinks: acknowledged when they are on the disk, as topics and groups
+    save_decisions: Callable[[], None]  # saves the decisions about sinks, which are acknowledged when durable
 
 
 class Taken(NamedTuple):
-    """What came of changes that were taken over.
+    """The result of applied changes.
 
     revivals    topics, by name, whose queues hold what is not the group's: a start has to build them again, and nothing
                 that comes behind these changes may be acknowledged before
@@ -59,7 +59,7 @@ class Taken(NamedTuple):
 
 
 def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> Taken:
-    """Take changes over, in their order."""
+    """Apply changes in order; ValueError for an invalid one."""
     taker = _Taker(store, tables, away)
     for change in changes:
         if not isinstance(change, list) or len(change) != 3 or not all(isinstance(one, str) for one in change[:2]):
@@ -77,7 +77,7 @@ class _Taker:
         self.unknown: set[str] = set()
 
     def one(self, table: str, key: str, value: object) -> None:
-        """Take one over."""
+        """Apply one change; ValueError when it is invalid."""
         tables = self._tables
         if table == journals.ALL:
             self._forget_others(value)
@@ -102,19 +102,20 @@ class _Taker:
             self.unknown.add(table[:_TABLE_CHARS])
 
     def _begin_queues(self, ends: documents.Document) -> None:
-        """Queues whose records were gone before this slave came go on where the master's do."""
+        """Begin queues at the master's offsets whose records were deleted before this slave joined."""
         for topic in ends:
             queues = documents.mapping(ends, topic)
             for queue_id in queues:
                 self._store.begin_queue(topic, int(queue_id), documents.integer(queues, queue_id))
 
     def _bury(self, topic: str, value: object) -> None:
-        """The topic was deleted on the master: what it had is gone, and its next life has the master's number.
+        """Apply the deletion of a topic: its messages are removed, and its next generation has the master's number.
 
-        Where our log goes beyond that place, our queues are of a life that only we and a former master knew.
+        When our log goes beyond that offset, our queues are of a generation that only this slave and a former master
+        had.
         """
         if value is None:
-            return  # so long ago that nothing of that life is left
+            return  # deleted so long ago that nothing of it is left
         if not isinstance(value, list) or len(value) != 2 or not all(isinstance(one, int) for one in value):
             raise ValueError(f"{str(value)[:80]} is no life of a topic")
         store, life = self._store, TopicGeneration(*value)
@@ -122,7 +123,7 @@ class _Taker:
         if mine == life:
             return
         if store.dispatched.offset <= max(life.begins, log_start):
-            store.bury(topic, life)  # of what follows nothing is in a queue
+            store.bury(topic, life)  # nothing after that offset is in a queue yet
             self._tables.offsets.begin_again(topic, life.generation)
         elif max(life.begins, 0 if mine is None else mine.begins) <= log_start:
             store.live_on(topic, life)
@@ -131,7 +132,7 @@ class _Taker:
             self.revivals[topic] = Revival(mine, life)
 
     def _revive_others(self, buried: object, log_start: object) -> None:
-        """Lives that the master does not have; one that begins before its log does it may just have forgotten."""
+        """Note generations that the master does not have, unless they began before its log does."""
         if isinstance(buried, list) and isinstance(log_start, int):
             lives = self._store.generations
             for topic in set(lives.all()).difference(buried):
@@ -140,7 +141,7 @@ class _Taker:
                     self.revivals[topic] = Revival(mine, None)
 
     def _forget_others(self, value: object) -> None:
-        """What the master does not have is not ours either; what is in the log stays there."""
+        """Remove entries that the master does not have; messages in the log stay."""
         if not isinstance(value, dict):
             raise ValueError("a list of everything that is none")
         tables = self._tables

@@ -1,11 +1,11 @@
-"""Which part a member of a group with a register takes in one life of its broker.
+"""Chooses the role of a member at the start of its broker, in a group with a register.
 
-A life is from `Broker.start` to `stop`; a member that has to change its part ends it and begins another one in the same
-process.  So everything that a part needs is wired once, by `assemble`, as if the configuration had said so: a member
-that follows has the role SLAVE and the brokerId ordinal + 1, the one that leads the group's role and the brokerId 0.
+The role stays the same from `Broker.start` to `stop`.  A member that has to change its role stops its broker and starts
+another one in the same process.  So `assemble` connects all parts once, as if the configuration had named the role: a
+slave has the role SLAVE and the brokerId ordinal + 1, the master the group's role and the brokerId 0.
 
-The register is asked when the store is open and nothing is built around it yet.  When it does not answer in time the
-member follows nobody, and `register_watcher` goes on asking: a master that was started again waits for the register.
+The register is read when the store is open and before the other parts are built.  When it does not answer in time the
+member has no master, and `register_watcher` continues to read it: a restarted master waits for the register.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What this life is: its configuration, and of who leads the register as it was when that began."""
+    """The role of this start: its configuration, and for a master the register as it was read."""
 
     config: BrokerConfig
     seen: Seen | None = None
 
     @property
     def leads(self) -> bool:
-        """Whether this member leads."""
+        """Whether this member is the master."""
         return self.seen is not None
 
 
 async def choose(config: BrokerConfig, reader: RegisterReader, store: Store, disk: Disk) -> Part:
-    """Ask the register, claim the next epoch if that is this member's to do, and keep what it says on the disk."""
+    """Read the register, claim the next epoch if this member has to, and store the result on the disk."""
     member, root, why = reader.member, store.settings.root, ""
 
     def keep_number(record: Record) -> None:
@@ -72,10 +72,10 @@ async def choose(config: BrokerConfig, reader: RegisterReader, store: Store, dis
             log.warning("%s leads group %s in epoch %d", member.me, config.name, wanted.epoch)
             return Part(config, seen)
         return following(config, member)
-    log.warning("the register of group %s: %s; this member follows nobody until it answers", config.name, why)
+    log.warning("the register of group %s: %s; this member has no master until it answers", config.name, why)
     return following(config, member)
 
 
 def following(config: BrokerConfig, member: Membership) -> Part:
-    """The part of somebody who does not lead."""
+    """Return the role of a member that is not the master."""
     return Part(replace(config, role=Role.SLAVE, id=member.place + 1))
