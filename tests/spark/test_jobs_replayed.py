@@ -166,7 +166,7 @@ def test_a_run_that_the_sink_knows_as_another_one_is_left_as_it_is(job: Replay) 
     job.write(first=b"tea")
     assert job.killed(owner="run-of-another-database").is_delivered
     for _ in range(2):
-        with pytest.raises(GantryError, match="is somebody else's"):
+        with pytest.raises(GantryError, match="belongs to another owner"):
             job.send()
         assert job.states() == {"first": "sending"}
     assert job.there() == ["first"]

@@ -175,7 +175,7 @@ def _failover_possible(snapshot: Snapshot) -> Condition:
         return Condition("FailoverPossible", False, "NotRead", "the registers cannot be read")
     alone = [each.group.short for each in snapshot.groups if each.register is None or len(each.register.in_sync) < 2]
     if alone:
-        text = f"one member or none is in sync in {', '.join(alone)}: nobody could take over"
+        text = f"one member or none is in sync in {', '.join(alone)}: no other member could become the master"
         return Condition("FailoverPossible", False, "NobodyInSync", text)
     if snapshot.cluster.wishes.is_failover_paused or not snapshot.cluster.brokers.failover.is_automatic:
         said = "by hand only: spec.brokers.failover.mode is Manual, or gantrymq.io/pause-failover is set"

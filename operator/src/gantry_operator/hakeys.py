@@ -84,7 +84,7 @@ class HaKeys:
             hint = (
                 "put the former value back, or delete the Secret: it is made again as it was"
                 if known is not None
-                else "put the former value back; where nobody has it, delete the Secret, and a new key is made, which "
+                else "put the former value back; if it is lost, delete the Secret, and a new key is made, which "
                 "running brokers take within two minutes"
             )
             text = f"Secret {name}: {said}; brokers that start cannot join their group; {hint}"

@@ -157,7 +157,7 @@ class Watches:
             self._faults.pop(place, None)
 
     async def close(self) -> None:
-        """Stop all loops."""
+        """Cancel all failover loops and wait until they have ended."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

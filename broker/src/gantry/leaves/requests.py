@@ -86,7 +86,7 @@ class Command:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.flag & FLAG_ONEWAY != 0
 
     def __repr__(self) -> str:
@@ -192,7 +192,7 @@ class Send:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.rpc_flag & FLAG_ONEWAY != 0
 
     def __repr__(self) -> str:
@@ -268,7 +268,7 @@ class Pull:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.rpc_flag & FLAG_ONEWAY != 0
 
     def __repr__(self) -> str:
@@ -329,7 +329,7 @@ class End:
 
     @property
     def is_oneway(self) -> bool:
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.rpc_flag & FLAG_ONEWAY != 0
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@
 
 as upper-case hexadecimal (RocketMQ's MessageClientIDSetter).  RocketMQ's salt is a class loader's hash, ours is
 random: containers often share an address and a process id, and their ids must differ all the same.
-A retry keeps its id, so anyone who sees a message twice can tell.
+A retry keeps its id, so a message that comes twice can be recognised.
 
 Ids of one object are unique: its milliseconds never go back and its counter goes round only once in
 65 536 ids, many more than Python makes in a millisecond.

@@ -85,7 +85,7 @@ def one_of(default: int, among: Mapping[int, str], text: str, is_hot: bool = Fal
 
 
 def switch(default: bool, text: str, is_hot: bool = False) -> bool:
-    """Declare a boolean."""
+    """Declare a key that is true or false."""
     return field(default=default, metadata={_METADATA: Key(text, is_hot=is_hot)})
 
 

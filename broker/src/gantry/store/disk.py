@@ -68,7 +68,7 @@ class File(Protocol):
         ...
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the length of the file in bytes."""
         ...
 
     def close(self) -> None:
@@ -258,11 +258,11 @@ class RealFile:
             start += count
 
     def size(self) -> int:
-        """Bytes in the file."""
+        """Return the length of the file in bytes."""
         return os.fstat(self._descriptor).st_size
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor; views of the map stay valid."""
         self._view = None
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -382,7 +382,7 @@ class RealDisk:
             raise _translated(error, "stat", path) from error
 
     def lock(self, path: str) -> lockfile.RealLock:
-        """F_OFD_SETLK on bytes 0..1 of path; the process id is written into it for anyone who is refused."""
+        """Lock bytes 0..1 of path by F_OFD_SETLK and write the process id into it, for errors of other processes."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:

@@ -1,7 +1,7 @@
 """The lock of a store's folder: one broker at a time, ours or RocketMQ's.
 
 A lock of the open file description (F_OFD_SETLK) on bytes 0..1, which conflicts with Java's FileLock on the same
-bytes and goes when its process dies.  The process id in the file is information for anyone who is refused.
+bytes and goes when its process dies.  The process id in the file is shown to processes that are refused.
 
 RocketMQ's broker writes the word `lock` over the first bytes of the file when it starts.  The word stays in the file
 until a start of ours has taken in what that broker did (`foreign.forget_opening`).

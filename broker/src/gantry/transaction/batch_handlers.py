@@ -110,7 +110,7 @@ class BatchHandlers:
         if ended.left and not ended.settled and self._gate.refusal is not None:
             return refusal(command, self._gate.refusal)
         if not ended.left and batch.home != self._copies.group:
-            # Confirmed by now, like all that came before the decision: nobody here needs the names any more.
+            # Confirmed by now, like all that came before the decision: the names are not needed here any more.
             self.decisions.done(batch)
         return reply(command, body=bodies.dumps({"settled": ended.settled, "left": ended.left}))
 

@@ -259,7 +259,7 @@ class Decisions:
             self.forget(oldest)
             return None
         limit = f"group {self._group} knows {SINKS_MAX} sinks, which is the limit, and none is old enough to make room"
-        remark = f"{limit}; forget those that nobody uses (gantry tx resolve --sink ID --forget)"
+        remark = f"{limit}; forget unused ones (gantry tx resolve --sink ID --forget)"
         return Refusal(ResponseCode.SYSTEM_BUSY, remark)
 
     def _oldest(self, now_ms: int) -> str | None:

@@ -56,7 +56,7 @@ def _is_system() -> str:
 
 
 def _spec() -> Schema:
-    fewer = "Fewer are given up in order: first nobody writes to them, and reading ends when they are read."
+    fewer = "Fewer are given up in order: first producers lose them, then consumers when they are read to their end."
     queues = structure(
         f"Number of queues on each group. {fewer}",
         {

@@ -34,7 +34,7 @@ _SAID = {
     Reset.DONE: "",
     Reset.MEMBERS_ONLINE: "it is carried out when no member is online; stop them, or set spec.resetOffset.force",
     Reset.TOPIC_NOT_FOUND: "no broker group has the topic; it is carried out when there is one",
-    Reset.RUNNING: "it was begun; if anyone who began it is gone, it is begun again in a minute",
+    Reset.RUNNING: "it was begun by another operator process; if that has ended, it is begun again in a minute",
 }
 
 

@@ -27,7 +27,7 @@ _DRAINING = (
     "Draining",
     "queues that are given up are closed to producers, and taken from consumers when nothing is left to read there",
 )
-_NOT_FOUND = ("NotFound", "no broker group has it, and nobody makes it: managementPolicy is Observe")
+_NOT_FOUND = ("NotFound", "no broker group has it, and it is not made: managementPolicy is Observe")
 
 
 class Topics:
@@ -106,7 +106,7 @@ class Topics:
         given_up = range(topic.read_queues, config.read_queues)
         lags = await self._brokers.lag(place.address, place.broker, topic=config.name)
         unread = {each.queue.queue_id for each in lags if each.lag > 0}
-        if not lags:  # nobody reads it yet: anyone who comes is to find everything
+        if not lags:  # no group reads it yet: later ones have to find every message
             for queue_id in given_up:
                 low, high = await self._brokers.queue_range(
                     place.address, MessageQueue(config.name, place.broker, queue_id)

@@ -72,7 +72,7 @@ _BROKERS = (
         "histogram_quantile(0.99, sum by (le, instance) (rate(gantry_loop_lag_seconds_bucket[5m]))) > 0.1",
         "10m",
         "warning",
-        "Anyone who comes to {{ $labels.instance }} waits {{ $value | humanizeDuration }} for its event loop",
+        "Requests to {{ $labels.instance }} wait {{ $value | humanizeDuration }} for its event loop",
         "The machine is overloaded, or a job takes turns that are too long: gantry_job_longest_slice_seconds.",
     ),
     Alert(
@@ -106,7 +106,7 @@ _REPLICATION = (
         "gantry_permit_seconds < 2 and gantry_group_leads == 1",
         "30s",
         "warning",
-        "The master {{ $labels.instance }} can renew nothing and may soon serve nobody",
+        "The master {{ $labels.instance }} cannot renew its lease and is going to refuse all requests",
         "Neither its register nor all of its slaves answer it: look at the network, the API server, the file.",
     ),
     Alert(
@@ -160,7 +160,7 @@ _TRANSACTIONS = (
         'increase(gantry_transactions_moved_total{kind="given_up"}[10m]) > 0',
         "0m",
         "critical",
-        "{{ $labels.instance }} gave up transactions that nobody decided",
+        "{{ $labels.instance }} gave up transactions without a decision of their producers",
         "Their producers answered no check. gantry tx ls --state given-up lists them, gantry tx rearm has them asked "
         "about again.",
     ),
@@ -187,7 +187,7 @@ _TRANSACTIONS = (
         "10m",
         "warning",
         "{{ $labels.instance }} knows {{ $value }} sinks; a full table refuses batches of new ones",
-        "gantry tx resolve lists them. Forget those that nobody uses (--sink ID --forget), and give queries stable "
+        "gantry tx resolve lists them. Forget unused ones (--sink ID --forget), and give queries stable "
         "names.",
     ),
 )

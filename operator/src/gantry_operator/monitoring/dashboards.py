@@ -118,7 +118,7 @@ OVERVIEW = Dashboard(
                     unit="s",
                 ),
                 _lines(
-                    "Everybody waits for the loop",
+                    "Waiting for the event loop",
                     "Over 5 ms on a machine that is not overloaded something takes turns that are too long.",
                     Query(_quantile(0.99, "gantry_loop_lag_seconds"), "p99 {{instance}}"),
                     unit="s",
@@ -140,7 +140,7 @@ OVERVIEW = Dashboard(
                     unit="percentunit",
                 ),
                 _lines(
-                    "Bytes nobody may see yet",
+                    "Bytes not confirmed yet",
                     "Written and not confirmed: grows while slaves or the disk are behind.",
                     Query(
                         f"{_of('gantry_log_offset', _WRITTEN)} - ignoring(mark) "
@@ -323,7 +323,7 @@ TRANSACTIONS = Dashboard(
         Row(
             "Now",
             (
-                _stat("Open", f"sum({_of('gantry_transactions_open')})", "Halves that nobody has decided."),
+                _stat("Open", f"sum({_of('gantry_transactions_open')})", "Halves without a commit or rollback."),
                 _stat(
                     "Oldest",
                     f"max({_of('gantry_transaction_oldest_age_seconds')})",

@@ -121,7 +121,7 @@ ALERTS = (
         "(sum(gantrymq_operator_leader) or vector(0)) < 1",
         "2m",
         "critical",
-        "No operator works: nobody follows a master that dies, and no change is carried out",
+        "No operator works: no lost master is replaced, and no change is applied",
         "Does its Deployment run, and does Prometheus reach it? Its log and the Lease in its namespace say who leads.",
     ),
     Alert(
@@ -129,7 +129,7 @@ ALERTS = (
         "gantrymq_operator_groups_unwatched > 0 and on (instance) gantrymq_operator_leader == 1",
         "2m",
         "critical",
-        "{{ $value }} groups have no failover loop: if their master dies, nobody takes over",
+        "{{ $value }} groups have no failover loop: if their master is lost, it is not replaced",
         "The condition FailoverPossible of their BrokerCluster is False with the reason NotWatched and says why "
         "(kubectl get brokerclusters -A -o yaml); where its status cannot be written, the operator's log does.",
     ),

@@ -89,7 +89,7 @@ def _is_delivered(given: sinkoptions.SinkOptions, one: SinkBatch, why: Exception
     except GantryError as error:
         raise why or error from error
     if not is_closed and not is_delivered:
-        raise why or GantryError(f"batch {one.batch} of sink {one.sink} is somebody else's; use another --sink")
+        raise why or GantryError(f"batch {one.batch} of sink {one.sink} belongs to another owner; use another --sink")
     return is_delivered
 
 

@@ -115,7 +115,7 @@ def on_batch(database: str, approve: bool, folder: str, batch: DataFrame, number
 
 
 def prepare(database: str) -> None:
-    """Create missing tables."""
+    """Create the tables of dead letters that are missing in this database."""
     carry_out_once(database, _make_tables)
 
 

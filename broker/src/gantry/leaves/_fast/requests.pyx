@@ -51,7 +51,7 @@ cdef class Send:
 
     @property
     def is_oneway(self):
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.rpc_flag & 2 != 0
 
     def __repr__(self):
@@ -92,7 +92,7 @@ cdef class Pull:
 
     @property
     def is_oneway(self):
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.rpc_flag & 2 != 0
 
     def __repr__(self):
@@ -127,7 +127,7 @@ cdef class End:
 
     @property
     def is_oneway(self):
-        """Whether nobody waits for an answer."""
+        """Return whether the request is one-way, so that it gets no answer."""
         return self.rpc_flag & 2 != 0
 
     def __repr__(self):
