@@ -15,7 +15,7 @@ import pytest
 from gantry.local import namespaces, processes
 from gantry.local.cuts import OUTSIDE
 from gantry.local.layout import Who
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from testkit.localplay import Cluster, Producing
 from testkit.pairplay import until
 from testkit.patience import HANG_S
@@ -32,7 +32,7 @@ def nothing_lost(cluster: Cluster, *ledgers: Producing) -> int:
     return len(acknowledged)
 
 
-def come_back(cluster: Cluster, producing: Producing) -> Record:
+def come_back(cluster: Cluster, producing: Producing) -> RegisterRecord:
     """The master's process dies and is started again: it leads on, in the next epoch.
 
     The coordinator stands still meanwhile: on a busy machine a start may take longer than its patience.

@@ -11,7 +11,7 @@ from gantry.broker.role import membership
 from gantry.broker.role.membership import Membership
 from gantry.replication import term_promise
 from gantry.replication.epochs import EpochTable
-from gantry.replication.member_files import Identity
+from gantry.replication.member_files import StoreIdentity
 from gantry.replication.term_promise import Beginning, Ending, TermPromise
 from gantry.store import filenames, recoverypoint
 from gantry.store.recoverypoint import IndexState, RecoveryPoint
@@ -24,7 +24,7 @@ POINT = RecoveryPoint(1, False, (4096, 10, 10, 10), 500, 0, 0, IndexState(), JAV
 
 def member(disk: SimDisk) -> Membership:
     found = term_promise.load(disk, ROOT)
-    return Membership(b"", Identity("c", "s"), EpochTable(), found or TermPromise(0))
+    return Membership(b"", StoreIdentity("c", "s"), EpochTable(), found or TermPromise(0))
 
 
 def start(disk: SimDisk, log_end: int, boot: str) -> TermPromise:

@@ -19,7 +19,7 @@ from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Policy
 from gantry.replication import operations
 from gantry.replication.lease import LeaseAddress, LeaseRegister
-from gantry.replication.record import Phase, Record
+from gantry.replication.record import Phase, RegisterRecord
 from gantry.replication.register import (
     RegisterConflictError,
     RegisterGoneError,
@@ -72,8 +72,8 @@ async def opening(plane: ControlPlane) -> AsyncIterator[Leases]:
         yield leases
 
 
-def changed(record: Record | operations.Denied) -> Record:
-    assert isinstance(record, Record), record
+def changed(record: RegisterRecord | operations.Denied) -> RegisterRecord:
+    assert isinstance(record, RegisterRecord), record
     return record
 
 
@@ -251,7 +251,7 @@ async def test_an_etcd_that_was_restored_is_found_out_by_the_members_promises(pl
         policy = Policy(replicas=3, min_in_sync=2, is_sync_master=True, suspect_after_s=5.0)
         coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), policy), register, group, clock, lambda _: None)
 
-        async def rounds(number: int) -> Record:
+        async def rounds(number: int) -> RegisterRecord:
             for _ in range(number):
                 await coordinator.round()
                 clock.advance(1000)

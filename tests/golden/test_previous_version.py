@@ -18,9 +18,9 @@ from gantry.replication import haapi, lease, member_files, term_promise
 from gantry.replication import record as records
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Hello, Step, Welcome, read_hello, read_welcome
-from gantry.replication.hastate import MemberState, Role, read_state
+from gantry.replication.hastate import MemberRole, MemberState, read_state
 from gantry.replication.lease import LeaseAddress, LeaseRegister
-from gantry.replication.member_files import Identity, Plan
+from gantry.replication.member_files import Plan, StoreIdentity
 from gantry.replication.members import Member
 from gantry.replication.record import Holder
 from gantry.replication.registerfile import FileRegister
@@ -35,7 +35,9 @@ SAID: dict[str, str] = json.loads((Path(__file__).parent / "previous" / "8180811
 EPOCHS = table_of([(1, 0), (4, 700)])
 HELLO = Hello("1f0e7d", "b0", 1, "77aa", EPOCHS, 0, 900, 800, 65536, 12345, 0, "p1")
 WELCOME = Welcome("1f0e7d", 4, EPOCHS, Step.CUT, 700, 1500)
-STATE = MemberState("1f0e7d", "b0", "8f1c", Holder(Member(1, 4096), "2c41"), Role.MASTER, 4, 5, 4, 100, 900, 800, True)
+STATE = MemberState(
+    "1f0e7d", "b0", "8f1c", Holder(Member(1, 4096), "2c41"), MemberRole.MASTER, 4, 5, 4, 100, 900, 800, True
+)
 TERM_PROMISE = TermPromise(2, 3, 5, "boot", True, Ending.CLEAN, 900)
 CHANGES = json.loads(bytes.fromhex(SAID["metadata"])[ha.HEAD.size + 8 :])
 FRAMES = {
@@ -65,7 +67,7 @@ def written(path: str, save: Callable[[SimDisk], None]) -> bytes:
 
 
 def saved_identity(disk: SimDisk) -> None:
-    member_files.save_identity(disk, "/s", Identity("c", "s"))
+    member_files.save_identity(disk, "/s", StoreIdentity("c", "s"))
 
 
 def saved_plan(disk: SimDisk) -> None:
@@ -120,7 +122,8 @@ def test_a_lease_is_read_and_written_alike() -> None:
 
 
 def test_the_files_of_a_member_are_read() -> None:
-    assert member_files.load_identity(placed("identity", filenames.identity("/s")), "/s") == Identity("1f0e7d", "77aa")
+    identity = member_files.load_identity(placed("identity", filenames.identity("/s")), "/s")
+    assert identity == StoreIdentity("1f0e7d", "77aa")
     assert member_files.load_epochs(placed("epochs", filenames.epochs("/s")), "/s") == EPOCHS
     assert member_files.load_plan(placed("reshape", filenames.reshape("/s")), "/s") == Plan(Step.CUT, 700, EPOCHS)
     assert term_promise.load(placed("vows", filenames.term_promise("/s")), "/s") == TERM_PROMISE
@@ -139,7 +142,7 @@ def fits(former: object, now: object) -> bool:
         ("hello", HELLO.encode()),
         ("welcome", WELCOME.encode()),
         ("state", json.dumps(STATE.to_document())),
-        ("seal", haapi.order(haapi.SEAL, haapi.Target("1f0e7d", "b0", 1), 6).body),
+        ("seal", haapi.order(haapi.SEAL, haapi.MemberId("1f0e7d", "b0", 1), 6).body),
         ("register file", json.dumps({**records.to_fields(ACTIVE), "version": 1})),
         ("identity", written(filenames.identity("/s"), saved_identity)),
         ("reshape", written(filenames.reshape("/s"), saved_plan)),

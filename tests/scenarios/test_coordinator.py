@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Blocked, Decision, Forced, Policy, Seal, Wait
-from gantry.replication.hastate import Role
+from gantry.replication.hastate import MemberRole
 from gantry.replication.members import Member, incarnation_of, parse_set
-from gantry.replication.record import Holder, Phase, Record, Store
+from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.registers import LossyRegister
@@ -43,7 +43,7 @@ class Play:
             self.clock.advance(1000)
         return decision
 
-    async def record(self) -> Record:
+    async def record(self) -> RegisterRecord:
         seen = await self.register.read()
         assert seen is not None
         return seen.record
@@ -201,7 +201,7 @@ async def test_a_process_that_answers_in_the_masters_place_and_does_not_lead_is_
     play = Play()
     coordinator = await play.begin()
     member = play.group.members[0]
-    member.state = replace(member.state, me=Holder(member.state.member, "restarted"), role=Role.NONE)
+    member.state = replace(member.state, me=Holder(member.state.member, "restarted"), role=MemberRole.NONE)
     assert isinstance(await play.rounds(coordinator, 4), Wait)
     await play.rounds(coordinator, 5)
     assert (await play.record()).epoch == 2
@@ -228,7 +228,7 @@ async def test_a_disk_that_is_replaced_before_there_was_a_master_is_admitted_and
     member.state = replace(member.state, me=me)
     await play.rounds(coordinator, 4)
     record = await play.record()
-    assert record.phase is Phase.ACTIVE and record.store(2) == Store("another-disk", 1)
+    assert record.phase is Phase.ACTIVE and record.store(2) == MemberDisk("another-disk", 1)
 
 
 async def test_another_lease_is_written_while_the_group_is_well_and_renewals_go_on() -> None:

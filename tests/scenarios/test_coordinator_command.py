@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gantry.cli import coordinator
-from gantry.cli.watched import Plan
+from gantry.cli.watched import WatchedGroups
 from gantry.clock import SystemClock
 from gantry.replication.haproof import Keys
 from gantry.replication.haserver import HaServer
@@ -85,7 +85,9 @@ async def test_a_changed_secret_is_taken_over_as_brokers_do(tmp_path: Path, monk
     secret, old, new = tmp_path / "secret", b"the secret of before", b"the secret of today."
     secret.write_bytes(new)
     keys = Keys(old)
-    watching = coordinator.Watching(Plan(str(secret), "", {}), keys, SystemClock(), lambda *_: "", lambda: None)
+    watching = coordinator.Watching(
+        WatchedGroups(str(secret), "", {}), keys, SystemClock(), lambda *_: "", lambda: None
+    )
     await watching.start()
     async with asyncio.timeout(HANG_S):
         while keys.good != (new, old):

@@ -11,9 +11,9 @@ import aiohttp
 from gantry.clock import SystemClock
 from gantry.failover.decide import Seal
 from gantry.model.topic import PERM_READ
-from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, Target, ask_state, order
+from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, MemberId, ask_state, order
 from gantry.replication.haproof import NONCE_BYTES, Keys, Said
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import bodies, peer, pull, send
 from testkit.failoverplay import NAME, SECRET, FailoverPlay, playing
@@ -129,7 +129,7 @@ async def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_bac
 
 async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) -> tuple[int, dict[str, object]]:
     """An order at the door of a member, as it is now: status, and what it said."""
-    target = Target("", NAME, ordinal)
+    target = MemberId("", NAME, ordinal)
     _, state = await asked(group, ordinal, ask_state(target))
     epoch = max(int(str(state["epoch"])), int(str(state["promise"])))
     return await asked(group, ordinal, order(call, target, epoch, life=state["life"], **more))
@@ -151,7 +151,7 @@ async def asked(group: FailoverPlay, ordinal: int, said: Said) -> tuple[int, dic
         return answer.status, await answer.json()
 
 
-async def handed_over(group: FailoverPlay, to: int | None = None) -> tuple[int, Record]:
+async def handed_over(group: FailoverPlay, to: int | None = None) -> tuple[int, RegisterRecord]:
     """Hand the group over, to the member behind its master or to another one; who led, and the record from before.
 
     503 says that the order did not come through in time, and that some member leads all the same.  On a machine that

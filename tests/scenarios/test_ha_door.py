@@ -17,7 +17,7 @@ from gantry.nameserver.settings import NameServerSettings
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step, Welcome
 from gantry.replication.haproof import Keys
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.term_promise import Ending, load
 from gantry.store.disk import RealDisk
 from gantry.wire.codes import ResponseCode
@@ -110,7 +110,8 @@ async def test_members_say_what_they_are_and_have(tmp_path: Path) -> None:
         parts = pair.brokers[0].parts
         assert parts is not None
         master, slave = await pair.state(0), await pair.state(1)
-        assert (master.role, slave.role) == (Role.MASTER, Role.SLAVE) and master.is_writable and not slave.is_writable
+        assert (master.role, slave.role) == (MemberRole.MASTER, MemberRole.SLAVE)
+        assert master.is_writable and not slave.is_writable
         assert master.log_end == master.confirmed == slave.log_end == parts.store.written.offset > 0
         assert master.advance == slave.advance and master.epoch == slave.epoch == 1 and master.promise == 0
         assert master.cluster_uid == slave.cluster_uid and master.store_uid != slave.store_uid
@@ -121,7 +122,7 @@ async def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) 
     said: list[str] = []
     async with complaining(tmp_path, said) as pair:
         sealed = await pair.seal(1, 5)
-        assert sealed.promise == pair.promise_on_disk(1) == 5 and sealed.role is Role.NONE
+        assert sealed.promise == pair.promise_on_disk(1) == 5 and sealed.role is MemberRole.NONE
         assert await pair.seal(1, 5) == sealed, "the same again is answered in the same way"
         assert await pair.asked.seal(1, 4) is None and "epoch 5 was promised" in pair.asked.why[1]
         parts = pair.brokers[0].parts
@@ -138,7 +139,7 @@ async def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) 
             master = await pair.seal(0, 5)
             answer = await sent
         assert answer.code == ResponseCode.SYSTEM_BUSY and "outcome is unknown" in (answer.remark or "")
-        assert master.role is Role.NONE and (await pair.state(1)).log_end == sealed.log_end
+        assert master.role is MemberRole.NONE and (await pair.state(1)).log_end == sealed.log_end
 
 
 async def test_a_promise_outlives_its_process_and_the_next_mastership_begins_above_it(tmp_path: Path) -> None:
@@ -162,7 +163,7 @@ async def test_a_slave_follows_no_master_below_its_promise(tmp_path: Path) -> No
         await pair.seal(1, 40)
         await until(lambda: any("promised epoch 40" in text for text in said))
         slave = await pair.state(1)
-        assert slave.role is Role.NONE and slave.epoch == 1
+        assert slave.role is MemberRole.NONE and slave.epoch == 1
 
 
 @asynccontextmanager
@@ -190,7 +191,7 @@ async def test_a_sealed_async_master_acknowledges_nothing_and_says_that_the_outc
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE and "sealed in epoch 7" in (answer.remark or "")
             found = await client.call(pull("orders", 0, 0))
             assert bodies(found) == [b"before"], "reading goes on"
-        assert sealed.role is Role.NONE and not sealed.is_writable and sealed.log_end == sealed.confirmed
+        assert sealed.role is MemberRole.NONE and not sealed.is_writable and sealed.log_end == sealed.confirmed
         assert await pair.asked.seal(0, 6) is None
 
 
@@ -216,7 +217,7 @@ async def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path:
         assert parts is not None and isinstance(parts.group, SlaveRole)
         parts.group.is_reshaping = True
         assert await pair.asked.seal(1, 7) is None and "starts again" in pair.asked.why[1]
-        assert pair.promise_on_disk(1) == 0 and (await pair.state(1)).role is Role.SLAVE
+        assert pair.promise_on_disk(1) == 0 and (await pair.state(1)).role is MemberRole.SLAVE
         parts.group.is_reshaping = False
         assert (await pair.seal(1, 7)).promise == 7
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gantry.replication import haapi
-from gantry.replication.record import Phase, Record
+from gantry.replication.record import Phase, RegisterRecord
 from simulation.groupworld import NAME_SERVER, GroupWorld
 from simulation.register import HOST as REGISTER
 from simulation.register import Troubles
@@ -261,7 +261,7 @@ class GroupFaults:
             self._quiet_until = self._world.now + _SET_BACK_S
             self._world.after(3.0, lambda: self._restore(self._world.chance.choice(past)))
 
-    def _restore(self, past: Record) -> None:
+    def _restore(self, past: RegisterRecord) -> None:
         """Not while somebody is away or has not heard of a later epoch: he would believe what is restored."""
         brokers = [member.broker for member in self._group.members if member.broker is not None]
         fenced = [broker.member_lifecycle.fencing for broker in brokers]

@@ -42,7 +42,7 @@ from pathlib import Path
 
 from gantry.failover.decide import Wait
 from gantry.replication import haapi
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from simulation.groupmember import GroupMember
 from simulation.groupworld import GroupWorld, Shape
 from simulation.playtalk import CLIENT, READER, PlayTalk
@@ -271,7 +271,7 @@ class GroupPlay:
 
     # -- what is told
 
-    def _changed(self, how: str, before: Record | None, record: Record | None) -> None:
+    def _changed(self, how: str, before: RegisterRecord | None, record: RegisterRecord | None) -> None:
         if record is None:
             self.say("register: deleted")
         elif before is None or how == "restored" or _said(before) != _said(record):
@@ -289,7 +289,7 @@ class GroupPlay:
             self.say(f"{name}: {type(decision).__name__}{f': {reason}' if reason else ''}")
 
 
-def _said(record: Record) -> str:
+def _said(record: RegisterRecord) -> str:
     leads = f"{record.holder.member} leads" if record.holder is not None else "nobody leads"
     in_sync = " ".join(str(member) for member in sorted(record.in_sync))
     return f"epoch {record.epoch} {record.phase.value}, {leads}, in sync {in_sync or '-'}"

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.errors import GantryError, OutcomeUnknownError
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.replication.register import (
     RegisterConflictError,
     RegisterGoneError,
@@ -36,7 +36,7 @@ HOST = "10.0.5.1"
 TIMEOUT_S = 0.5
 _LATE_S = (0.6, 20.0)
 Act = Callable[[], "Seen | None"]
-Told = Callable[[str, "Record | None", "Record | None"], None]  # how, before, after
+Told = Callable[[str, "RegisterRecord | None", "RegisterRecord | None"], None]  # how, before, after
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ class RegisterService:
     def __init__(self, world: World, network: Network) -> None:
         self.seen: Seen | None = None
         self.troubles = Troubles()
-        self.past: list[Record] = []
+        self.past: list[RegisterRecord] = []
         self.on_change: list[Told] = []
         self._world = world
         self._network = network
@@ -66,7 +66,7 @@ class RegisterService:
         return Door(self, self._network, host)
 
     @property
-    def record(self) -> Record | None:
+    def record(self) -> RegisterRecord | None:
         """What it holds."""
         return self.seen.record if self.seen is not None else None
 
@@ -76,7 +76,7 @@ class RegisterService:
         """Somebody removed it by hand."""
         self._change("deleted", None)
 
-    def set_back(self, record: Record) -> None:
+    def set_back(self, record: RegisterRecord) -> None:
         """A backup was restored."""
         self._change("restored", record)
 
@@ -98,14 +98,14 @@ class RegisterService:
         """The record now."""
         return self.seen
 
-    def create(self, record: Record) -> Seen:
+    def create(self, record: RegisterRecord) -> Seen:
         """Where there is none."""
         if self.seen is not None:
             raise RegisterConflictError(f"there is one, version {self.seen.version}")
         self._change("created", record)
         return _there(self.seen)
 
-    def write(self, record: Record, version: str) -> Seen:
+    def write(self, record: RegisterRecord, version: str) -> Seen:
         """On the version that was read."""
         if self.seen is None:
             raise RegisterGoneError("there is no register")
@@ -114,7 +114,7 @@ class RegisterService:
         self._change("written", record)
         return _there(self.seen)
 
-    def _change(self, how: str, record: Record | None) -> None:
+    def _change(self, how: str, record: RegisterRecord | None) -> None:
         before = self.record
         self._versions += 1
         self.seen = None if record is None else Seen(record, str(self._versions))
@@ -124,13 +124,13 @@ class RegisterService:
         for told in self.on_change:
             told(how, before, record)
 
-    def _tell(self, how: str, before: Record | None, record: Record | None) -> None:
+    def _tell(self, how: str, before: RegisterRecord | None, record: RegisterRecord | None) -> None:
         old, new = (None if one is None else story(one) for one in (before, record))
         if old != new or how not in ("written", "created"):
             self._world.say(f"register {how}: {new}")
 
 
-def story(record: Record) -> str:
+def story(record: RegisterRecord) -> str:
     """What matters of a record, in a line."""
     in_sync = ",".join(str(member) for member in sorted(record.in_sync))
     return f"epoch {record.epoch} {record.phase.value} holder {record.holder or '-'} in sync {in_sync or '-'}"
@@ -151,11 +151,11 @@ class Door:
         except OutcomeUnknownError as error:
             raise RegisterUnavailableError(str(error)) from error
 
-    async def create(self, record: Record) -> Seen:
+    async def create(self, record: RegisterRecord) -> Seen:
         """Make the register."""
         return _there(await self._ask(lambda: self._service.create(record)))
 
-    async def write(self, record: Record, version: str) -> Seen:
+    async def write(self, record: RegisterRecord, version: str) -> Seen:
         """Replace the record that has this version."""
         return _there(await self._ask(lambda: self._service.write(record, version)))
 

@@ -18,7 +18,7 @@ from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Decision
 from gantry.failover.timers import TIMERS
 from gantry.replication.hastate import MemberState
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.replication.register import Register, Seen
 from simulation.member import HostClock
 from simulation.simloop import SimLoop
@@ -125,10 +125,10 @@ class _SteppedRegister:
         await self._step("read")
         return seen
 
-    async def create(self, record: Record) -> Seen:
+    async def create(self, record: RegisterRecord) -> Seen:
         return await self._inner.create(record)
 
-    async def write(self, record: Record, version: str) -> Seen:
+    async def write(self, record: RegisterRecord, version: str) -> Seen:
         await self._step("promoting" if record.holder is not None else "sealing")
         done = await self._inner.write(record, version)
         await self._step("promoted" if record.holder is not None else "sealed")

@@ -26,7 +26,7 @@ from gantry.replication.record import Phase
 
 if TYPE_CHECKING:
     from gantry.broker.broker import Broker
-    from gantry.replication.record import Record
+    from gantry.replication.record import RegisterRecord
     from simulation.groupmember import GroupMember
     from simulation.groupworld import Shape
     from simulation.ledger import Attempt, Ledger
@@ -75,7 +75,7 @@ class Witness:
 
     # -- the register
 
-    def _changed(self, how: str, before: Record | None, record: Record | None) -> None:
+    def _changed(self, how: str, before: RegisterRecord | None, record: RegisterRecord | None) -> None:
         if record is None or how == "restored":
             return
         if before is None:
@@ -90,14 +90,14 @@ class Witness:
             self._recovered(record)
             self._led(before, record)
 
-    def _made(self, record: Record) -> None:
+    def _made(self, record: RegisterRecord) -> None:
         """Again: nobody may have led in its epoch; one that only stood in the lost register may come again."""
         if record.epoch <= self._epoch_led:
             self._wrong(f"the register was made with epoch {record.epoch}, and {self._epoch_led} had a master")
         for epoch in [epoch for epoch in self._holders if epoch >= record.epoch]:
             del self._holders[epoch]
 
-    def _compare(self, before: Record, record: Record) -> None:
+    def _compare(self, before: RegisterRecord, record: RegisterRecord) -> None:
         if record.epoch < before.epoch:
             self._wrong(f"the epoch falls from {before.epoch} to {record.epoch}")
         if record.epoch == before.epoch and before.holder is not None and record.holder != before.holder:
@@ -110,7 +110,7 @@ class Witness:
             if before.phase is Phase.ACTIVE:
                 self._wrong(f"the set shrank to {len(record.in_sync)}")
 
-    def _led(self, before: Record | None, record: Record) -> None:
+    def _led(self, before: RegisterRecord | None, record: RegisterRecord) -> None:
         """ASYNC_MASTER: another one leads, and what its predecessor alone had is gone."""
         holder = record.holder
         assert holder is not None
@@ -164,7 +164,7 @@ class Witness:
     def _incarnation(self, ordinal: int, members: SyncSet) -> int | None:
         return next((one.incarnation for one in members if one.ordinal == ordinal), None)
 
-    def _recovered(self, record: Record) -> None:
+    def _recovered(self, record: RegisterRecord) -> None:
         """Who is in the set as what it is now has everything."""
         for ordinal, loss in list(self._losses.items()):
             incarnation = self._incarnation(ordinal, record.in_sync)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 
 from gantry.broker.settings import brokerconf
 from gantry.broker.settings.config import BrokerConfig
-from gantry.cli.watched import OfAGroup, Shared
+from gantry.cli.watched import CoordinatorSettings, OfAGroup
 from gantry.model.keys import DeclaredKey, as_written, table
 from gantry.nameserver.settings import RUNTIME_KEYS, Switches
 from testkit.sources import ROOT
@@ -37,7 +37,9 @@ def _sections() -> Iterator[str]:
         if isinstance(each.default_factory, type):
             yield from _section(each.name, each.default_factory)
     yield "# Keys of `gantry coordinator`\n\nIn the file of `--config`, and as flags with `--` before them.\n"
-    for tree, title in ((Shared, "At the top of the file"), (OfAGroup, "Below `groups.NAME`, or at the top for all")):
+    for tree, title in (
+        (CoordinatorSettings, "At the top of the file"), (OfAGroup, "Below `groups.NAME`, or at the top for all")
+    ):
         yield f"## {title}\n\n{inspect.getdoc(tree)}\n\n{_HEAD_OF_OTHERS}"
         for key, entry in table(tree).items():
             yield _row(key.replace("_", "-"), entry)

@@ -23,7 +23,7 @@ from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.replication.haproof import Keys
 from gantry.replication.in_sync_tracker import InSyncTracker
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
 from testkit.brokerplay import configuration
@@ -141,7 +141,7 @@ class FailoverPlay:
                 await self._watching
             self._watching = None
 
-    async def record(self) -> Record:
+    async def record(self) -> RegisterRecord:
         """What the register says."""
         seen = await self.register.read()
         assert seen is not None, self.told

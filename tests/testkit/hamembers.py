@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from gantry.replication import operations
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member, incarnation_of
-from gantry.replication.record import Holder, Record
+from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError
 
 CLUSTER, GROUP = "1f0e7d", "b0"
@@ -28,7 +28,7 @@ class MemberSim:
 def fresh(ordinal: int, uid: str) -> MemberSim:
     """An empty disk."""
     me = Holder(Member(ordinal, 0), f"p{ordinal}-0")
-    return MemberSim(MemberState(CLUSTER, GROUP, uid, me, Role.NONE, 0, 0, 0, 0, 0, 0, False))
+    return MemberSim(MemberState(CLUSTER, GROUP, uid, me, MemberRole.NONE, 0, 0, 0, 0, 0, 0, False))
 
 
 @dataclass
@@ -49,7 +49,7 @@ class GroupSim:
         member = self.members[ordinal]
         if not member.is_up or member.state.promise > epoch:
             return None
-        member.state = replace(member.state, promise=epoch, role=Role.NONE, is_writable=False)
+        member.state = replace(member.state, promise=epoch, role=MemberRole.NONE, is_writable=False)
         return member.state
 
     async def nudge(self, ordinal: int) -> None:
@@ -75,7 +75,7 @@ class GroupSim:
             state = replace(state, me=me)
         if record.epoch >= state.promise:
             leads = record.holder == state.me
-            role = Role.MASTER if leads else Role.SLAVE
+            role = MemberRole.MASTER if leads else MemberRole.SLAVE
             state = replace(state, epoch=record.epoch, promise=record.epoch, role=role, is_writable=leads)
         member.state = state
 
@@ -94,7 +94,7 @@ class GroupSim:
             if member.is_up and member.state.member in record.in_sync:
                 member.state = replace(member.state, last_epoch=record.epoch, log_end=end, confirmed=end)
         done = operations.renew(record, master.state.me, record.epoch, end, 0)
-        assert isinstance(done, Record)
+        assert isinstance(done, RegisterRecord)
         try:
             await self.register.write(done, seen.version)
         except RegisterConflictError:

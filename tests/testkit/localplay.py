@@ -28,7 +28,7 @@ from gantry.local import processes
 from gantry.local.folder import Folder
 from gantry.local.layout import Who
 from gantry.local.survey import Survey, Surveyor
-from gantry.replication.record import Phase, Record
+from gantry.replication.record import Phase, RegisterRecord
 from testkit.pairplay import Member, until
 from testkit.patience import HANG_S
 from testkit.process import _environment
@@ -90,7 +90,7 @@ class Cluster:
         code = main(["local", command, "--dir", str(self.folder.path), *arguments])
         assert code == 0, f"gantry local {command} {' '.join(arguments)} ended with {code}\n{self.story()}"
 
-    def record(self, group: int = 0) -> Record:
+    def record(self, group: int = 0) -> RegisterRecord:
         """The register of a group."""
         found = self.survey().registers[group]
         assert found is not None, "the register cannot be read"
@@ -109,9 +109,9 @@ class Cluster:
 
         return asyncio.run(look())
 
-    def until_served(self, above: int, group: int = 0) -> Record:
+    def until_served(self, above: int, group: int = 0) -> RegisterRecord:
         """Until somebody leads, takes writes and listens in an epoch above this one; the register then."""
-        found: list[Record] = []
+        found: list[RegisterRecord] = []
 
         def is_served() -> bool:
             seen = self.survey()

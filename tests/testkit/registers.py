@@ -13,18 +13,18 @@ from dataclasses import dataclass, field, replace
 from gantry.errors import OutcomeUnknownError
 from gantry.replication import operations
 from gantry.replication.members import Member, parse_set
-from gantry.replication.record import Holder, Phase, Record, Store
+from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError, RegisterGoneError, Seen
 
 ME = Holder(Member(0, 0), "2c41")
-ACTIVE = Record(
+ACTIVE = RegisterRecord(
     "1f0e7d",
     4,
     Phase.ACTIVE,
     holder=ME,
     in_sync=parse_set("0.0,1.0,2.0"),
     set_version=17,
-    stores=((0, Store("8f1c", 0)), (1, Store("77aa", 0)), (2, Store("c09d", 0))),
+    stores=((0, MemberDisk("8f1c", 0)), (1, MemberDisk("77aa", 0)), (2, MemberDisk("c09d", 0))),
     confirm_floor=1_843_200,
     renewed_ms=1_800_000_000_123,
 )
@@ -40,15 +40,15 @@ class LossyRegister:
     inner: Register
     loses_answers: bool = False
     keeps_back: bool = False
-    late: list[tuple[Record, str]] = field(default_factory=list)
+    late: list[tuple[RegisterRecord, str]] = field(default_factory=list)
 
     async def read(self) -> Seen | None:
         return await self.inner.read()
 
-    async def create(self, record: Record) -> Seen:
+    async def create(self, record: RegisterRecord) -> Seen:
         return await self.inner.create(record)
 
-    async def write(self, record: Record, version: str) -> Seen:
+    async def write(self, record: RegisterRecord, version: str) -> Seen:
         if self.keeps_back:
             self.late.append((record, version))
             raise OutcomeUnknownError("kept back")
@@ -78,9 +78,9 @@ async def _refuses(attempt: Awaitable[Seen], kind: type[Exception]) -> None:
     raise AssertionError(f"expected {kind.__name__}")
 
 
-def _renewed(record: Record, confirmed: int) -> Record:
+def _renewed(record: RegisterRecord, confirmed: int) -> RegisterRecord:
     done = operations.renew(record, ME, record.epoch, confirmed, record.renewed_ms)
-    assert isinstance(done, Record)
+    assert isinstance(done, RegisterRecord)
     return done
 
 
@@ -100,7 +100,7 @@ async def it_is_made_once(open_it: Open) -> None:
 async def a_write_on_the_version_that_was_read_is_done(open_it: Open) -> None:
     made = await open_it().create(ACTIVE)
     sealed = operations.seal(ACTIVE)
-    assert isinstance(sealed, Record)
+    assert isinstance(sealed, RegisterRecord)
     done = await open_it().write(sealed, made.version)
     assert done.record == sealed and done.version != made.version
     assert await open_it().read() == done

@@ -11,7 +11,7 @@ from gantry.clock import SystemClock
 from gantry.errors import DiskFullError, StoreError
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.epochs import table_of
-from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
+from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import Connector
 from gantry.replication.link_ends import LinkRules, LinkWaits
@@ -20,12 +20,12 @@ from gantry.replication.slave_links import SlaveLinks
 from gantry.wire.ha import Ack
 
 SECRET = Keys(b"a secret of many bytes")
-MINE = Standing("cluster", "broker-a", "store-m", 1, table_of([(1, 0)]), 0, 0, 1 << 20)
+MINE = MasterStatus("cluster", "broker-a", "store-m", 1, table_of([(1, 0)]), 0, 0, 1 << 20)
 SLAVE = Hello("", "broker-a", 1, "store-s", table_of([]), 0, 0, 0, 1 << 20)
 
 
 class Master:
-    """A log in memory; implements `slave_links.Source`."""
+    """A log in memory; implements `link_ends.MasterEnd`."""
 
     def __init__(self) -> None:
         self.log = bytearray()
@@ -79,7 +79,7 @@ class Master:
 
 
 class Slave:
-    """A copy in memory; implements `link.Sink`."""
+    """A copy in memory; implements `link_ends.SlaveEnd`."""
 
     def __init__(self, address: str) -> None:
         self.address = address

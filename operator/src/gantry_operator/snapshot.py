@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gantry.replication.members import SyncSet, parse_set
-from gantry.replication.record import Phase, Store, parse_holder, parse_stores
+from gantry.replication.record import MemberDisk, Phase, parse_holder, parse_stores
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group
 from gantry_operator.api.wishes import ROLL
 from gantry_operator.podseen import Pod, seconds_of
@@ -31,7 +31,7 @@ class Register:
     master: int | None  # ordinal
     in_sync: SyncSet
     cluster_uid: str = ""
-    stores: Mapping[int, Store] = field(default_factory=dict)
+    stores: Mapping[int, MemberDisk] = field(default_factory=dict)
     renewed_s: float = 0.0  # by the wall clock of the last writer
     lease_s: int = 15
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gantry.broker.complaints import Complaints
-from gantry.broker.registration import Identity, PermittedTopics, Registration
+from gantry.broker.registration import BrokerIdentity, PermittedTopics, RegistrationTask
 from gantry.errors import UnreachableError
 from gantry.leaves.frames import Command
 from gantry.metadata.topics import Topics, TopicSettings
@@ -50,8 +50,8 @@ class Play:
         self.topics = Topics(MemoryState(), clock, TopicSettings("b", "c"))
         self.servers = NameServers()
         complaints = Complaints(logging.getLogger("test"), clock)
-        identity = Identity("c", "b", 0, "10.0.0.9:10911", "10.0.0.9:10912")
-        self.registration = Registration(self.servers, servers, identity, self.topics, complaints, 30.0, timeout_s)
+        identity = BrokerIdentity("c", "b", 0, "10.0.0.9:10911", "10.0.0.9:10912")
+        self.registration = RegistrationTask(self.servers, servers, identity, self.topics, complaints, 30.0, timeout_s)
         self.topics.on_change(self.registration.topic_changed)
 
 

@@ -11,17 +11,17 @@ from aiohttp import web
 
 from gantry.errors import StoreError
 from gantry.failover.asking import AskedMembers
-from gantry.replication.haapi import HANDOVER, NUDGE, Answer, Target, order, refuse
+from gantry.replication.haapi import HANDOVER, NUDGE, Answer, MemberId, order, refuse
 from gantry.replication.haproof import Keys
 from gantry.replication.haserver import HaServer
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder
 from testkit.simclock import SimClock
 
 SECRET = Keys(b"a secret of the whole cluster")
 OTHER = Keys(b"a secret of some other cluster")
-STATE = MemberState("1f0e", "b0", "s1", Holder(Member(1, 0), "p1"), Role.SLAVE, 4, 4, 4, 0, 90, 80, False)
+STATE = MemberState("1f0e", "b0", "s1", Holder(Member(1, 0), "p1"), MemberRole.SLAVE, 4, 4, 4, 0, 90, 80, False)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Stub:
             raise StoreError("no room")
         if self.refusal is None:
             self.sealed.append(epoch)
-            self.now = replace(self.now, promise=epoch, role=Role.NONE)
+            self.now = replace(self.now, promise=epoch, role=MemberRole.NONE)
         return self.refusal
 
 
@@ -92,7 +92,7 @@ async def test_a_configuration_arrives_as_it_is() -> None:
 async def test_a_seal_is_answered_with_what_was_promised() -> None:
     async with asking() as scene:
         first, again = await scene.asked.seal(1, 5), await scene.asked.seal(1, 5)
-        assert first is not None and first == again and first.promise == 5 and first.role is Role.NONE
+        assert first is not None and first == again and first.promise == 5 and first.role is MemberRole.NONE
         assert scene.member.sealed == [5, 5]
 
 
@@ -145,7 +145,7 @@ async def test_a_clock_that_is_years_off_costs_one_more_question() -> None:
 
 @dataclass
 class Ordered:
-    """Implements `haserver.Orders`: hands over to anybody but itself."""
+    """Implements `haserver.OrderHandler`: hands over to anybody but itself."""
 
     bodies: list[dict[str, object]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
@@ -171,7 +171,7 @@ async def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other
         assert seen is not None
 
         async def refused(epoch: int, life: object) -> str:
-            said = order(HANDOVER, Target("1f0e", "b0", 1), epoch, target=2, deadlineMs=1000, life=life)
+            said = order(HANDOVER, MemberId("1f0e", "b0", 1), epoch, target=2, deadlineMs=1000, life=life)
             scene.asked.why.clear()
             await scene.asked._try(1, said)
             return scene.asked.why.get(1, "")

@@ -11,8 +11,8 @@ from gantry.errors import OutcomeUnknownError
 from gantry.failover.coordinator import Coordinator, Group, pause_s, rest_s
 from gantry.failover.decide import Decision, Policy, Promote, Seal, Wait
 from gantry.replication import operations
-from gantry.replication.hastate import MemberState, Role
-from gantry.replication.record import Phase, Record
+from gantry.replication.hastate import MemberRole, MemberState
+from gantry.replication.record import Phase, RegisterRecord
 from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
@@ -52,15 +52,15 @@ async def led_group() -> Standing:
     group.both.set()
     begun = operations.bootstrap(CLUSTER, 6)
     for ordinal in range(3):
-        assert isinstance(begun, Record)
+        assert isinstance(begun, RegisterRecord)
         begun = operations.admit(begun, ordinal, f"disk{ordinal}")
-    assert isinstance(begun, Record)
+    assert isinstance(begun, RegisterRecord)
     states = [group.members[each].state for each in range(3)]
     led = operations.promote(begun, states[0].me, frozenset(state.member for state in states))
-    assert isinstance(led, Record)
+    assert isinstance(led, RegisterRecord)
     await register.create(led)
     for member in group.members.values():
-        member.state = replace(member.state, role=Role.SLAVE, epoch=1, promise=1, last_epoch=1, log_end=10)
+        member.state = replace(member.state, role=MemberRole.SLAVE, epoch=1, promise=1, last_epoch=1, log_end=10)
     return group
 
 
@@ -70,7 +70,7 @@ async def sealed_group() -> tuple[Standing, Coordinator, SimClock]:
     seen = await group.register.read()
     assert seen is not None
     sealed = operations.seal(seen.record)
-    assert isinstance(sealed, Record)
+    assert isinstance(sealed, RegisterRecord)
     await group.register.write(sealed, seen.version)
     group.both, group.asked = asyncio.Event(), set()
     coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), group.register, group, clock, lambda _: None)
@@ -114,7 +114,7 @@ async def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once
 @pytest.mark.parametrize("error", [RegisterUnavailableError("no room"), OutcomeUnknownError("answered with 500")])
 async def test_a_register_that_is_read_and_not_written_is_asked_no_more_often_than_any_other(error: Exception) -> None:
     class Unwritable(FileRegister):
-        async def write(self, record: Record, version: str) -> Seen:
+        async def write(self, record: RegisterRecord, version: str) -> Seen:
             raise error
 
     group, clock, told = await led_group(), SimClock(), list[Decision]()

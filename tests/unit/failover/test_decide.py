@@ -20,12 +20,13 @@ from gantry.failover.decide import (
     decide,
 )
 from gantry.failover.standing import HandOver
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member, parse_set
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, RegisterRecord
 from testkit.registers import ACTIVE, ME
 
 NOW = 1000.0
+NONE = MemberRole.NONE
 SYNC = Policy(replicas=3, min_in_sync=2, is_sync_master=True, suspect_after_s=5.0)
 ASYNC = replace(SYNC, is_sync_master=False, min_in_sync=1)
 UIDS = ("8f1c", "77aa", "c09d")
@@ -36,14 +37,14 @@ SEALED = replace(ACTIVE, epoch=5, phase=Phase.SEALED, holder=None)
 def state(ordinal: int, **changes: object) -> MemberState:
     """A member in epoch 4; the master is 0."""
     me = ME if ordinal == 0 else Holder(Member(ordinal, 0), f"p{ordinal}")
-    role = Role.MASTER if ordinal == 0 else Role.SLAVE
+    role = MemberRole.MASTER if ordinal == 0 else MemberRole.SLAVE
     found = MemberState("1f0e7d", "b0", UIDS[ordinal], me, role, 4, 4, 4, 0, END, END, ordinal == 0)
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
 def promised(ordinal: int, **changes: object) -> MemberState:
     """A member's answer to the seal of epoch 5."""
-    return state(ordinal, **({"role": Role.NONE, "promise": 5, "is_writable": False} | changes))
+    return state(ordinal, **({"role": MemberRole.NONE, "promise": 5, "is_writable": False} | changes))
 
 
 def well(*ordinals: int) -> dict[int, Observed]:
@@ -56,7 +57,7 @@ def silent(ordinal: int, since_s: float = 10.0) -> Observed:
 
 def snapshot(
     members: dict[int, Observed],
-    record: Record | None = ACTIVE,
+    record: RegisterRecord | None = ACTIVE,
     policy: Policy = SYNC,
     unchanged_s: float = 10.0,
     **more: object,
@@ -65,7 +66,7 @@ def snapshot(
     return Snapshot(record, NOW - unchanged_s, observed, policy, **more)  # type: ignore[arg-type]
 
 
-def sealed(*answers: MemberState, record: Record = SEALED, policy: Policy = SYNC, **more: object) -> Snapshot:
+def sealed(*answers: MemberState, record: RegisterRecord = SEALED, policy: Policy = SYNC, **more: object) -> Snapshot:
     members = {each.member.ordinal: Observed(each.member.ordinal, each, each) for each in answers}
     first_s = more.pop("first_s", 2.0)
     for ordinal in set(range(policy.replicas)) - members.keys():
@@ -109,7 +110,7 @@ def test_a_process_that_is_known_to_be_terminated_is_waited_for_no_longer() -> N
 
 @pytest.mark.parametrize(
     "changes",
-    [{"is_writable": False}, {"role": Role.NONE}, {"epoch": 3}, {"me": Holder(ME.member, "restarted")}],
+    [{"is_writable": False}, {"role": MemberRole.NONE}, {"epoch": 3}, {"me": Holder(ME.member, "restarted")}],
 )
 def test_a_master_that_answers_and_does_not_lead_is_not_well(changes: dict[str, object]) -> None:
     unwell = Observed(0, state(0, **changes), unwell_since_s=NOW - 6.0)
@@ -125,7 +126,7 @@ def test_when_nobody_answers_it_is_the_observer_who_is_cut_off() -> None:
     "record",
     [replace(ACTIVE, in_sync=parse_set("0.0")), replace(ACTIVE, in_sync=parse_set("0.0,1.1"))],
 )
-def test_a_group_with_nobody_to_elect_is_not_sealed(record: Record) -> None:
+def test_a_group_with_nobody_to_elect_is_not_sealed(record: RegisterRecord) -> None:
     assert kind(decide(snapshot(well(1, 2), record), NOW)) is Blocked
 
 
@@ -258,7 +259,7 @@ def test_an_old_master_that_answered_the_seal_or_is_gone_is_not_waited_for() -> 
     assert kind(decide(replace(gone, members=members), NOW)) is Promote
 
 
-RESIGNED = [({"role": Role.NONE}, Promote), ({}, Wait), ({"role": Role.NONE, "me": Holder(ME.member, "other")}, Wait)]
+RESIGNED = [({"role": NONE}, Promote), ({}, Wait), ({"role": NONE, "me": Holder(ME.member, "other")}, Wait)]
 
 
 @pytest.mark.parametrize(("changes", "expected"), RESIGNED)
@@ -283,7 +284,7 @@ def test_when_all_of_the_set_lost_their_tails_everybody_is_heard_or_a_person_dec
 
 
 def empty(ordinal: int) -> Observed:
-    return Observed(ordinal, state(ordinal, role=Role.NONE, epoch=0, promise=0, last_epoch=0, log_end=0, confirmed=0))
+    return Observed(ordinal, state(ordinal, role=NONE, epoch=0, promise=0, last_epoch=0, log_end=0, confirmed=0))
 
 
 def test_a_new_group_begins_when_every_disk_is_known_to_be_empty() -> None:

@@ -8,10 +8,10 @@ import pytest
 
 from gantry.failover.decide import Blocked, Force, Forced, Observed, Policy, Promote, Seal, Snapshot, Wait, decide
 from gantry.replication import operations
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member, parse_set
 from gantry.replication.operations import Denied
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, RegisterRecord
 from testkit.registers import ACTIVE, ME
 
 NOW = 1000.0
@@ -27,16 +27,16 @@ def policy(ordinal: int, epoch: int = 4, **more: bool) -> Policy:
 
 def state(ordinal: int, **changes: object) -> MemberState:
     me = ME if ordinal == 0 else Holder(Member(ordinal, 0), f"p{ordinal}")
-    role = Role.MASTER if ordinal == 0 else Role.SLAVE
+    role = MemberRole.MASTER if ordinal == 0 else MemberRole.SLAVE
     found = MemberState("1f0e7d", "b0", UIDS[ordinal], me, role, 4, 4, 4, 0, END, END, ordinal == 0)
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
 def promised(ordinal: int, **changes: object) -> MemberState:
-    return state(ordinal, **({"role": Role.NONE, "promise": 5, "is_writable": False} | changes))
+    return state(ordinal, **({"role": MemberRole.NONE, "promise": 5, "is_writable": False} | changes))
 
 
-def seen(wanted: Policy, record: Record, *answers: MemberState, gone: frozenset[int] = frozenset()) -> Snapshot:
+def seen(wanted: Policy, record: RegisterRecord, *answers: MemberState, gone: frozenset[int] = frozenset()) -> Snapshot:
     found = {each.member.ordinal: each for each in answers}
     is_sealed = record.phase is Phase.SEALED
     members = tuple(
@@ -108,10 +108,10 @@ def test_a_forced_master_leads_alone_and_may_restart_on_what_it_has() -> None:
     short = promised(2, log_end=10)
     record = replace(BEHIND, confirm_floor=END)
     forced = operations.force(record, short.me, short.log_end)
-    assert isinstance(forced, Record)
+    assert isinstance(forced, RegisterRecord)
     assert (forced.in_sync, forced.holder, forced.confirm_floor) == (frozenset({short.member}), short.me, 10)
     again = operations.take_next_epoch(forced, replace_process(short.me), UIDS[2], 10)
-    assert isinstance(again, Record)
+    assert isinstance(again, RegisterRecord)
     assert isinstance(operations.force(replace(record, phase=Phase.RECOVERING), short.me, 10), Denied)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from gantry.failover.decide import Observed, Policy
 from gantry.failover.notes import Notes
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase
 from gantry.replication.register import Seen
@@ -29,7 +29,7 @@ def master(made: Notes) -> Observed:
 
 def promised(process: str, promise: int) -> MemberState:
     me = Holder(Member(1, 0), process)
-    return MemberState("1f0e7d", "b0", "77aa", me, Role.NONE, 4, promise, 4, 0, 10, 10, False)
+    return MemberState("1f0e7d", "b0", "77aa", me, MemberRole.NONE, 4, promise, 4, 0, 10, 10, False)
 
 
 def test_silence_began_with_the_last_question_that_was_answered_and_lasts_until_an_answer() -> None:
@@ -37,7 +37,7 @@ def test_silence_began_with_the_last_question_that_was_answered_and_lasts_until_
     made.observe(ACTIVE, {}, NOBODY, asked_s=101.0, now_s=101.5)
     made.observe(ACTIVE, {}, NOBODY, asked_s=101.5, now_s=102.0)
     assert master(made).unwell_since_s == 101.0, "nothing is known of the time before it watched"
-    well = replace(promised("", 4), me=ME, role=Role.MASTER, is_writable=True)
+    well = replace(promised("", 4), me=ME, role=MemberRole.MASTER, is_writable=True)
     made.observe(ACTIVE, {0: well}, NOBODY, asked_s=102.0, now_s=102.1)
     assert master(made).unwell_since_s is None
     for asked_s in (102.25, 102.5):
@@ -73,8 +73,8 @@ def test_who_comes_back_as_another_process_without_its_promise_is_asked_again() 
     assert made.unsealed() == [0, 1, 2]
 
 
-LEADER = replace(promised("", 4), store_uid="8f1c", me=ME, role=Role.MASTER, is_writable=True, log_end=2_000_000)
-SLAVE = replace(promised("p1", 4), role=Role.SLAVE, epoch=4, log_end=2_000_000)
+LEADER = replace(promised("", 4), store_uid="8f1c", me=ME, role=MemberRole.MASTER, is_writable=True, log_end=2_000_000)
+SLAVE = replace(promised("p1", 4), role=MemberRole.SLAVE, epoch=4, log_end=2_000_000)
 
 
 def test_masterships_in_vain_are_counted_until_a_master_serves() -> None:
@@ -132,14 +132,14 @@ def test_a_master_that_takes_no_writes_and_one_that_was_sealed_short_of_slaves_c
     assert made.snapshot(ACTIVE, {}).tried == {0: 1}, "its disk hangs: its log may be the longest"
     other = Notes((0, 1, 2), FAST, had_stores=True)
     other.read(Seen(SEALED, "2"), 100.0)  # a coordinator that did not see who led
-    short = replace(LEADER, role=Role.NONE, is_writable=False, is_short=True)
-    other.observe(SEALED, {0: short, 1: replace(SLAVE, role=Role.NONE)}, NOBODY, 100.0, 100.0)
+    short = replace(LEADER, role=MemberRole.NONE, is_writable=False, is_short=True)
+    other.observe(SEALED, {0: short, 1: replace(SLAVE, role=MemberRole.NONE)}, NOBODY, 100.0, 100.0)
     assert other.snapshot(SEALED, {}).tried == {0: 1}
 
 
 def test_a_master_is_cut_off_since_its_slaves_were_seen_without_it_and_counts_as_tried() -> None:
     made = notes()
-    alone = [replace(SLAVE, role=Role.NONE, me=Holder(Member(1, 0), "p1"))]
+    alone = [replace(SLAVE, role=MemberRole.NONE, me=Holder(Member(1, 0), "p1"))]
     alone.append(replace(alone[0], me=Holder(Member(2, 0), "p2"), store_uid="c09d"))
     states = {0: replace(LEADER, is_short=True), 1: alone[0], 2: alone[1]}
     made.observe(ACTIVE, {0: LEADER, 1: SLAVE}, NOBODY, 100.0, 100.0)

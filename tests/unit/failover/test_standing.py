@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from gantry.failover.standing import PATIENCE_S_MAX, RESTARTS_MAX, heir_with_room, is_cut_off, is_serving, patience_s
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder
 from testkit.registers import ACTIVE, ME
@@ -16,13 +16,13 @@ UIDS = ("8f1c", "77aa", "c09d")
 END = 2_000_000
 
 
-def state(ordinal: int, role: Role = Role.NONE, **changes: object) -> MemberState:
+def state(ordinal: int, role: MemberRole = MemberRole.NONE, **changes: object) -> MemberState:
     me = ME if ordinal == 0 else Holder(Member(ordinal, 0), f"p{ordinal}")
-    found = MemberState("1f0e7d", "b0", UIDS[ordinal], me, role, 4, 4, 4, 0, END, END, role is Role.MASTER)
+    found = MemberState("1f0e7d", "b0", UIDS[ordinal], me, role, 4, 4, 4, 0, END, END, role is MemberRole.MASTER)
     return replace(found, **changes)  # type: ignore[arg-type]
 
 
-SHORT = state(0, Role.MASTER, is_short=True)
+SHORT = state(0, MemberRole.MASTER, is_short=True)
 
 
 @pytest.mark.parametrize(("tried", "expected_s"), [(0, 5.0), (1, 5.0), (2, 10.0), (4, 40.0), (99, PATIENCE_S_MAX)])
@@ -35,35 +35,37 @@ def test_patience_doubles_with_each_mastership_in_vain_up_to_a_bound(tried: int,
 
 def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_may_lead() -> None:
     assert is_cut_off(ACTIVE, [SHORT, state(1), state(2)], 2, 3)
-    assert not is_cut_off(ACTIVE, [state(0, Role.MASTER), state(1), state(2)], 2, 4), "another one may follow it"
+    assert not is_cut_off(ACTIVE, [state(0, MemberRole.MASTER), state(1), state(2)], 2, 4), "another one may follow it"
     assert not is_cut_off(ACTIVE, [SHORT, state(1)], 2, 3), "the other one could not confirm either"
-    assert not is_cut_off(ACTIVE, [SHORT, state(1), state(2, Role.SLAVE)], 2, 3), "one of them follows"
+    assert not is_cut_off(ACTIVE, [SHORT, state(1), state(2, MemberRole.SLAVE)], 2, 3), "one of them follows"
     behind = [state(ordinal, log_end=ACTIVE.confirm_floor - 1, confirmed=0) for ordinal in (1, 2)]
     assert not is_cut_off(ACTIVE, [SHORT, *behind], 2, 3), "nobody may lead"
     assert not is_cut_off(ACTIVE, [replace(SHORT, is_writable=False), state(1), state(2)], 2, 3), "suspicion sees to it"
 
 
 def test_a_master_that_nobody_follows_is_cut_off_whatever_it_hears_itself() -> None:
-    deaf = [state(0, Role.MASTER), state(1), state(2)]
+    deaf = [state(0, MemberRole.MASTER), state(1), state(2)]
     assert is_cut_off(ACTIVE, deaf, 2, 3), "its slaves do not hear it, and it hears them"
     assert not is_cut_off(ACTIVE, deaf, 1, 3), "it needs nobody"
     assert not is_cut_off(ACTIVE, deaf, 2, 0), "it acknowledges alone"
 
 
 def test_a_master_without_room_hands_over_to_anyone_who_follows_is_equal_and_has_room() -> None:
-    full = state(0, Role.MASTER, is_disk_full=True)
-    assert heir_with_room(ACTIVE, [full, state(1, Role.SLAVE), state(2, Role.SLAVE)]) == 1
-    unfit = [{"role": Role.NONE}, {"is_disk_full": True}, {"log_end": END - 1}, {"epoch": 3}, {"store_uid": "other"}]
+    full = state(0, MemberRole.MASTER, is_disk_full=True)
+    assert heir_with_room(ACTIVE, [full, state(1, MemberRole.SLAVE), state(2, MemberRole.SLAVE)]) == 1
+    unfit = [
+        {"role": MemberRole.NONE}, {"is_disk_full": True}, {"log_end": END - 1}, {"epoch": 3}, {"store_uid": "other"}
+    ]
     for changes in unfit:
-        one = replace(state(1, Role.SLAVE), **changes)  # type: ignore[arg-type]
-        assert heir_with_room(ACTIVE, [full, one, state(2, Role.SLAVE)]) == 2, changes
-    assert heir_with_room(ACTIVE, [state(0, Role.MASTER), state(1, Role.SLAVE)]) is None, "it has room"
+        one = replace(state(1, MemberRole.SLAVE), **changes)  # type: ignore[arg-type]
+        assert heir_with_room(ACTIVE, [full, one, state(2, MemberRole.SLAVE)]) == 2, changes
+    assert heir_with_room(ACTIVE, [state(0, MemberRole.MASTER), state(1, MemberRole.SLAVE)]) is None, "it has room"
 
 
 def test_a_master_serves_when_enough_members_follow_it_in_its_epoch() -> None:
-    master = state(0, Role.MASTER)
-    assert is_serving(ACTIVE, [master, state(1, Role.SLAVE)], 2)
+    master = state(0, MemberRole.MASTER)
+    assert is_serving(ACTIVE, [master, state(1, MemberRole.SLAVE)], 2)
     assert not is_serving(ACTIVE, [master, state(1)], 2)
-    assert not is_serving(ACTIVE, [master, state(1, Role.SLAVE, epoch=3)], 2), "it follows somebody else"
-    assert not is_serving(ACTIVE, [SHORT, state(1, Role.SLAVE)], 2)
+    assert not is_serving(ACTIVE, [master, state(1, MemberRole.SLAVE, epoch=3)], 2), "it follows somebody else"
+    assert not is_serving(ACTIVE, [SHORT, state(1, MemberRole.SLAVE)], 2)
     assert is_serving(ACTIVE, [master], 1)

@@ -14,9 +14,9 @@ from gantry.replication import operations
 from gantry.replication.haapi import Answer
 from gantry.replication.haproof import Keys
 from gantry.replication.haserver import HaServer
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, RegisterRecord
 from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
 from testkit.patience import HANG_S
@@ -87,7 +87,7 @@ class Play:
             await reader.read()
             writer.close()
 
-    async def record(self) -> Record:
+    async def record(self) -> RegisterRecord:
         seen = await self.register.read()
         assert seen is not None
         return seen.record
@@ -95,7 +95,7 @@ class Play:
 
 def member(ordinal: int, cluster_uid: str = "") -> Stub:
     me = Holder(Member(ordinal, 0), f"p{ordinal}")
-    return Stub(MemberState(cluster_uid, "b0", f"disk{ordinal}", me, Role.NONE, 0, 0, 0, 0, 0, 0, False))
+    return Stub(MemberState(cluster_uid, "b0", f"disk{ordinal}", me, MemberRole.NONE, 0, 0, 0, 0, 0, 0, False))
 
 
 @asynccontextmanager
@@ -112,7 +112,7 @@ async def playing(*stubs: Stub) -> AsyncIterator[Play]:
             await door.close()
 
 
-async def led(played: Play) -> Record:
+async def led(played: Play) -> RegisterRecord:
     """Watch until somebody leads."""
 
     async def leads() -> bool:
@@ -141,9 +141,9 @@ async def test_two_watchers_of_a_new_group_agree_about_its_id() -> None:
         record = await led(played)
         for stub in played.stubs:
             me = stub.now.me
-            role = Role.MASTER if record.holder == me else Role.SLAVE
+            role = MemberRole.MASTER if record.holder == me else MemberRole.SLAVE
             stub.now = replace(stub.now, cluster_uid=record.cluster_uid, epoch=record.epoch, role=role)
-            stub.now = replace(stub.now, is_writable=role is Role.MASTER)
+            stub.now = replace(stub.now, is_writable=role is MemberRole.MASTER)
         told = played.told[:]
         await until(lambda: played.told[len(told) :].count(Wait("the master is well")) == 2)
         one.cancel()
@@ -157,9 +157,11 @@ async def test_a_watcher_that_was_late_follows_the_id_that_another_one_made() ->
         played.addresses = (played.addresses[0], "127.0.0.1:9")  # nobody is there, so that no group can begin
         other = played.watch()
         await until(lambda: any(isinstance(one, Blocked) for one in played.told))
-        record = Record("5eed", 1, Phase.ACTIVE, played.stubs[0].now.me, frozenset({played.stubs[0].now.member}))
+        record = RegisterRecord(
+            "5eed", 1, Phase.ACTIVE, played.stubs[0].now.me, frozenset({played.stubs[0].now.member})
+        )
         played.stubs[0].now = replace(
-            played.stubs[0].now, cluster_uid="5eed", epoch=1, role=Role.MASTER, is_writable=True
+            played.stubs[0].now, cluster_uid="5eed", epoch=1, role=MemberRole.MASTER, is_writable=True
         )
         await played.register.create(record)
         await until(lambda: Wait("the master is well") in played.told)
@@ -195,10 +197,10 @@ async def test_members_of_different_clusters_are_no_group() -> None:
 async def test_a_register_that_cannot_be_read_is_waited_for_and_told_once() -> None:
     async with playing(member(0), member(1)) as played:
         begun = operations.bootstrap("5eed", 15)
-        assert isinstance(begun, Record)
+        assert isinstance(begun, RegisterRecord)
         for ordinal in (0, 1):
             admitted = operations.admit(begun, ordinal, f"disk{ordinal}")
-            assert isinstance(admitted, Record)
+            assert isinstance(admitted, RegisterRecord)
             begun = admitted
         await played.register.create(begun)
         played.register.is_away = True

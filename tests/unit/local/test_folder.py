@@ -7,7 +7,7 @@ import pytest
 
 from gantry.errors import ConfigError, StoreError
 from gantry.local.cuts import OUTSIDE, Cuts, Way
-from gantry.local.folder import Folder, State
+from gantry.local.folder import ClusterFile, Folder
 from gantry.local.layout import Layout, Links, Ports, Who
 from gantry.replication.register import RegisterGoneError
 from gantry.replication.registerfile import FileRegister
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 def test_what_was_made_is_read_again(folder: Folder) -> None:
-    assert folder.load() == State(LAYOUT)
+    assert folder.load() == ClusterFile(LAYOUT)
     changed = folder.change(lambda state: replace(state, supervisor="1/2/boot"))
     assert folder.load() == changed and changed.supervisor == "1/2/boot"
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantry.replication.members import Member
-from gantry.replication.record import Store
+from gantry.replication.record import MemberDisk
 from gantry_operator.api.brokercluster import Group
 from gantry_operator.api.terms import Terms
 from gantry_operator.desired.brokers import as_run
@@ -150,7 +150,7 @@ class World:
             )
             for each, revision in self.revisions.items()
         }  # fmt: skip
-        stores = {each: Store(f"disk{each}", 0) for each in self.claims}
+        stores = {each: MemberDisk(f"disk{each}", 0) for each in self.claims}
         members = frozenset(Member(each, 0) for each in self.in_sync)
         register = Register("Active", 1, self.master, members, stores=stores)
         answers = {each: Answer(config) for each in self.revisions if each not in self.unready | self.going}

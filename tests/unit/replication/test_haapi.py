@@ -13,19 +13,19 @@ from gantry.replication.haapi import (
     SEAL,
     STATE,
     Asked,
-    Target,
+    MemberId,
     ask_state,
     order,
     read,
     why_not_sealed,
 )
 from gantry.replication.haproof import Said
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import NUMBER_MAX, Member
 from gantry.replication.record import Holder
 
-ME = Target("1f0e", "b0", 1)
-HERE = MemberState("1f0e", "b0", "s1", Holder(Member(1, 0), "p1"), Role.SLAVE, 4, 4, 4, 0, 90, 80, False)
+ME = MemberId("1f0e", "b0", 1)
+HERE = MemberState("1f0e", "b0", "s1", Holder(Member(1, 0), "p1"), MemberRole.SLAVE, 4, 4, 4, 0, 90, 80, False)
 
 
 def status(said: Said, state: MemberState = HERE) -> int:
@@ -42,7 +42,7 @@ def test_what_is_asked_arrives() -> None:
 def test_any_name_travels(uid: str, group: str) -> None:
     state = replace(HERE, cluster_uid=uid, group=group)
     try:
-        target = Target(uid, group, 1)
+        target = MemberId(uid, group, 1)
         said = ask_state(target)
     except UnicodeEncodeError:
         return  # half a surrogate pair is no name
@@ -50,7 +50,7 @@ def test_any_name_travels(uid: str, group: str) -> None:
 
 
 @pytest.mark.parametrize("target", [ME._replace(ordinal=2), ME._replace(group="b1"), ME._replace(cluster_uid="77")])
-def test_what_is_meant_for_somebody_else_is_worth_nothing_here(target: Target) -> None:
+def test_what_is_meant_for_somebody_else_is_worth_nothing_here(target: MemberId) -> None:
     assert status(ask_state(target)) == status(order(SEAL, target, 5)) == 421
 
 
@@ -89,16 +89,16 @@ def test_an_order_is_read_with_what_it_brings(path: str) -> None:
 @pytest.mark.parametrize(
     ("role", "epoch", "promise", "seal", "expected"),
     [
-        (Role.SLAVE, 4, 4, 5, None),
-        (Role.NONE, 4, 5, 5, None),  # the same once more
-        (Role.NONE, 4, 5, 4, 409),
-        (Role.SLAVE, 4, 4, 4, 409),  # late: the epoch has a master by now
-        (Role.MASTER, 4, 4, 4, 409),
-        (Role.NONE, 4, 4, 4, None),
+        (MemberRole.SLAVE, 4, 4, 5, None),
+        (MemberRole.NONE, 4, 5, 5, None),  # the same once more
+        (MemberRole.NONE, 4, 5, 4, 409),
+        (MemberRole.SLAVE, 4, 4, 4, 409),  # late: the epoch has a master by now
+        (MemberRole.MASTER, 4, 4, 4, 409),
+        (MemberRole.NONE, 4, 4, 4, None),
     ],
 )
 def test_a_seal_is_refused_below_the_promise_and_in_an_epoch_that_has_begun(
-    role: Role, epoch: int, promise: int, seal: int, expected: int | None
+    role: MemberRole, epoch: int, promise: int, seal: int, expected: int | None
 ) -> None:
     found = why_not_sealed(replace(HERE, role=role, epoch=epoch, promise=promise), seal)
     assert (None if found is None else found.status) == expected

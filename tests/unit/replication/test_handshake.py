@@ -9,9 +9,9 @@ import pytest
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import (
     Hello,
+    MasterStatus,
     No,
-    Part,
-    Standing,
+    ProofPurpose,
     Step,
     Welcome,
     is_proven,
@@ -23,17 +23,17 @@ from gantry.replication.handshake import (
 )
 from gantry.replication.haproof import Keys
 
-MINE = Standing("cluster", "broker-a", "store-m", 3, table_of([(1, 0), (2, 500), (3, 900)]), 200, 1000, 4096)
+MINE = MasterStatus("cluster", "broker-a", "store-m", 3, table_of([(1, 0), (2, 500), (3, 900)]), 200, 1000, 4096)
 SLAVE = Hello("cluster", "broker-a", 1, "store-s", table_of([(1, 0), (2, 500)]), 0, 800, 700, 4096)
 
 
-def at(hello: Hello, mine: Standing = MINE) -> tuple[Step, int]:
+def at(hello: Hello, mine: MasterStatus = MINE) -> tuple[Step, int]:
     answer = judge(mine, hello)
     assert isinstance(answer, Welcome), answer
     return answer.step, answer.at
 
 
-def why(hello: Hello, mine: Standing = MINE) -> str:
+def why(hello: Hello, mine: MasterStatus = MINE) -> str:
     answer = judge(mine, hello)
     assert isinstance(answer, No), answer
     return answer.reason
@@ -107,13 +107,13 @@ def test_a_hello_that_cannot_be_is_refused(said: bytes) -> None:
 
 def test_a_proof_is_good_for_one_part_of_one_link_and_one_text() -> None:
     keys, slave, other = Keys(b"secret"), b"a" * 32, b"b" * 32
-    proof = prove(b"secret", Part.HELLO, slave, other, b"said")
-    assert is_proven(proof, keys, Part.HELLO, slave, other, b"said")
-    assert not is_proven(proof, Keys(b"Secret"), Part.HELLO, slave, other, b"said")
-    assert not is_proven(proof, keys, Part.WELCOME, slave, other, b"said")
-    assert not is_proven(proof, keys, Part.HELLO, b"c" * 32, other, b"said")
-    assert not is_proven(proof, keys, Part.HELLO, slave, b"c" * 32, b"said")
-    assert not is_proven(proof, keys, Part.HELLO, slave, other, b"Said")
+    proof = prove(b"secret", ProofPurpose.HELLO, slave, other, b"said")
+    assert is_proven(proof, keys, ProofPurpose.HELLO, slave, other, b"said")
+    assert not is_proven(proof, Keys(b"Secret"), ProofPurpose.HELLO, slave, other, b"said")
+    assert not is_proven(proof, keys, ProofPurpose.WELCOME, slave, other, b"said")
+    assert not is_proven(proof, keys, ProofPurpose.HELLO, b"c" * 32, other, b"said")
+    assert not is_proven(proof, keys, ProofPurpose.HELLO, slave, b"c" * 32, b"said")
+    assert not is_proven(proof, keys, ProofPurpose.HELLO, slave, other, b"Said")
 
 
 def test_the_bytes_before_the_end_lie_in_one_segment() -> None:

@@ -6,11 +6,13 @@ import json
 
 import pytest
 
-from gantry.replication.hastate import MemberState, Role, read_state
+from gantry.replication.hastate import MemberRole, MemberState, read_state
 from gantry.replication.members import Member
 from gantry.replication.record import Holder
 
-STATE = MemberState("1f0e7d", "b0", "8f1c", Holder(Member(1, 4096), "2c41"), Role.MASTER, 4, 5, 4, 100, 900, 800, True)
+STATE = MemberState(
+    "1f0e7d", "b0", "8f1c", Holder(Member(1, 4096), "2c41"), MemberRole.MASTER, 4, 5, 4, 100, 900, 800, True
+)
 
 
 def test_a_state_is_read_as_it_was_written() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello
-from gantry.replication.in_sync_tracker import NEAR_BYTES, InSyncTracker, Rules, Term
+from gantry.replication.in_sync_tracker import NEAR_BYTES, InSyncPolicy, InSyncTracker, Term
 from gantry.wire.ha import Ack
 
 
@@ -17,7 +17,7 @@ def hello(place: int, store_uid: str, end: int, incarnation: int = -1) -> Hello:
 
 
 def tracker(min_in_sync: int = 2, start: int = 100, confirmed: int = 60) -> InSyncTracker:
-    return InSyncTracker(start, confirmed, Term(1), Rules(min_in_sync))
+    return InSyncTracker(start, confirmed, Term(1), InSyncPolicy(min_in_sync))
 
 
 def joined(min_in_sync: int = 2, slaves: int = 1) -> InSyncTracker:

@@ -7,10 +7,10 @@ from dataclasses import replace
 from gantry.replication import operations
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello
-from gantry.replication.in_sync_tracker import InSyncTracker, Rules, Term
+from gantry.replication.in_sync_tracker import InSyncPolicy, InSyncTracker, Term
 from gantry.replication.lease_renewal import Handed, LeaseRenewal
 from gantry.replication.members import Member, SyncSet, parse_set
-from gantry.replication.record import Holder, Record
+from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.serving_lease import ServingLease
@@ -29,7 +29,9 @@ class Play:
         self.clock = SimClock()
         self.inner = FileRegister("/register/b0", SimDisk())
         self.register = LossyRegister(self.inner)
-        self.tracker = InSyncTracker(END, END, Term(4, ME.member, ACTIVE.in_sync), Rules(min_in_sync=1), lambda _: None)
+        self.tracker = InSyncTracker(
+            END, END, Term(4, ME.member, ACTIVE.in_sync), InSyncPolicy(min_in_sync=1), lambda _: None
+        )
         self.serving_lease = ServingLease(3.0)
         self.settled: list[SyncSet] = []
         self.lease_renewal = self.renewal(self.register)
@@ -41,12 +43,12 @@ class Play:
         self.settled.append(members)
         self.tracker.settled(members, self.clock.monotonic())
 
-    async def record(self) -> Record:
+    async def record(self) -> RegisterRecord:
         seen = await self.inner.read()
         assert seen is not None
         return seen.record
 
-    async def put(self, record: Record) -> None:
+    async def put(self, record: RegisterRecord) -> None:
         seen = await self.inner.read()
         assert seen is not None
         await self.inner.write(record, seen.version)
@@ -78,7 +80,7 @@ async def test_a_serving_lease_lasts_from_the_moment_at_which_the_renewal_was_se
     one = await begun()
     inner = one.register.write
 
-    async def slow(record: Record, version: str) -> Seen:
+    async def slow(record: RegisterRecord, version: str) -> Seen:
         one.clock.advance(4_000)
         return await inner(record, version)
 
@@ -133,7 +135,7 @@ async def test_somebody_elses_epoch_ends_the_term_and_nothing_is_written() -> No
     one = await begun()
     await one.lease_renewal.renew()
     sealed = operations.seal(await one.record())
-    assert isinstance(sealed, Record)
+    assert isinstance(sealed, RegisterRecord)
     await one.put(sealed)
     await one.lease_renewal.renew()
     assert one.lease_renewal.is_lost and await one.record() == sealed
@@ -164,7 +166,7 @@ async def test_without_a_register_the_serving_lease_ends_by_itself() -> None:
         async def read(self) -> None:
             raise RegisterUnavailableError("down")
 
-        async def write(self, record: Record, version: str) -> None:  # type: ignore[override]
+        async def write(self, record: RegisterRecord, version: str) -> None:  # type: ignore[override]
             raise RegisterUnavailableError("down")
 
     one.lease_renewal = one.renewal(Down(one.inner))

@@ -9,7 +9,7 @@ from typing import Any
 from gantry.errors import StoreError
 from gantry.replication import master
 from gantry.replication.epochs import EpochTable
-from gantry.replication.handshake import Hello, Standing, Welcome, judge
+from gantry.replication.handshake import Hello, MasterStatus, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import SlaveLink
 from gantry.replication.master import Feeding
@@ -74,7 +74,7 @@ class Flushing:
 
 def brought(link: SlaveLink, actions: list[master.Action]) -> None:
     """What a master sends reaches the link."""
-    data = b"".join(action.data for action in actions if isinstance(action, master.Send))
+    data = b"".join(action.data for action in actions if isinstance(action, master.SendToSlave))
     link.get_buffer(len(data))[: len(data)] = data
     link.buffer_updated(len(data))
 
@@ -88,7 +88,7 @@ def body(said: bytes) -> memoryview:
 async def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
     table = EpochTable().begin(1, 0)
     hello = Hello("cluster", "broker-a", 1, "store-s", table, 0, 300, 100, 1 << 20)
-    mine = Standing("cluster", "broker-a", "store-m", 1, table, 0, 300, 1 << 20)
+    mine = MasterStatus("cluster", "broker-a", "store-m", 1, table, 0, 300, 1 << 20)
     sink, way = Flushing(), CutWay()
     feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said), 1 << 20)
     link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock(), LINK_S)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gantry.replication import master, slave
 from gantry.replication.epochs import table_of
-from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
+from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.master import Feeding
 from gantry.replication.slave import Following
@@ -20,11 +20,11 @@ from gantry.wire import ha
 from gantry.wire.ha import Ack, FrameType
 
 SECRET = Keys(b"a secret of many bytes")
-MINE = Standing("cluster", "broker-a", "store-m", 2, table_of([(1, 0), (2, 400)]), 0, 1000, 1 << 20)
+MINE = MasterStatus("cluster", "broker-a", "store-m", 2, table_of([(1, 0), (2, 400)]), 0, 1000, 1 << 20)
 SLAVE = Hello("cluster", "broker-a", 1, "store-s", table_of([(1, 0)]), 0, 300, 200, 1 << 20)
 
 
-def feeding(keys: Keys = SECRET, window: int = 1 << 20, mine: Standing = MINE) -> Feeding:
+def feeding(keys: Keys = SECRET, window: int = 1 << 20, mine: MasterStatus = MINE) -> Feeding:
     return Feeding(keys, b"m" * 32, lambda hello: judge(mine, hello), window)
 
 
@@ -43,7 +43,7 @@ def frames_of(data: bytes) -> list[tuple[FrameType, memoryview]]:
 
 
 def sent(actions: list[master.Action] | list[slave.Action]) -> bytes:
-    return b"".join(one.data for one in actions if isinstance(one, master.Send | slave.Send))
+    return b"".join(one.data for one in actions if isinstance(one, master.SendToSlave | slave.SendToMaster))
 
 
 def greet(one: Feeding, other: Following) -> tuple[list[master.Action], list[slave.Action]]:
@@ -61,7 +61,7 @@ def greet(one: Feeding, other: Following) -> tuple[list[master.Action], list[sla
 
 def reason(actions: list[master.Action] | list[slave.Action]) -> str:
     ended = actions[-1]
-    assert isinstance(ended, master.Ended | slave.Ended), actions
+    assert isinstance(ended, master.SlaveLinkEnded | slave.MasterLinkEnded), actions
     return ended.reason
 
 
@@ -214,7 +214,7 @@ def test_in_any_interleaving_the_log_is_the_masters_and_no_promise_is_ahead_of_i
                     assert action.offset == len(copy)
                     copy += action.records
                     other.appended(action.offset, len(copy))
-                assert not isinstance(action, slave.Ended), action
+                assert not isinstance(action, slave.MasterLinkEnded), action
         elif what == "flush":
             flushed = max(flushed, rng.randint(flushed, len(copy)))
             other.replica.hold(flushed)

@@ -11,7 +11,7 @@ from gantry.errors import StoreError
 from gantry.replication import member_files
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step
-from gantry.replication.member_files import Identity, Plan
+from gantry.replication.member_files import Plan, StoreIdentity
 from gantry.store import filenames
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
@@ -29,10 +29,10 @@ EPOCHS = table_of([(1, 0), (4, 700)])
 def test_who_one_is_and_the_epochs_are_read_back() -> None:
     disk = SimDisk()
     assert member_files.load_identity(disk, ROOT) is None and not member_files.load_epochs(disk, ROOT).entries
-    member_files.save_identity(disk, ROOT, Identity("cluster", "store"))
+    member_files.save_identity(disk, ROOT, StoreIdentity("cluster", "store"))
     member_files.save_epochs(disk, ROOT, EPOCHS)
     after = disk.crash()
-    assert member_files.load_identity(after, ROOT) == Identity("cluster", "store")
+    assert member_files.load_identity(after, ROOT) == StoreIdentity("cluster", "store")
     assert member_files.load_epochs(after, ROOT) == EPOCHS
 
 
@@ -42,7 +42,7 @@ def test_damaged_member_files_are_said_not_guessed() -> None:
     disk.open(filenames.epochs(ROOT), create=False).pwrite(b"x", 20)
     with pytest.raises(StoreError, match=r"restore it from .*\.bak"):
         member_files.load_epochs(disk, ROOT)
-    member_files.save_identity(disk, ROOT, Identity("cluster", ""))
+    member_files.save_identity(disk, ROOT, StoreIdentity("cluster", ""))
     with pytest.raises(StoreError, match="no storeUID"):
         member_files.load_identity(disk, ROOT)
 

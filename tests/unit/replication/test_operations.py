@@ -9,7 +9,7 @@ import pytest
 from gantry.replication import operations
 from gantry.replication.members import NUMBER_MAX, Member, parse_set
 from gantry.replication.operations import Denied
-from gantry.replication.record import Holder, Phase, Record, Store
+from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
 from testkit.registers import ACTIVE, ME
 
 ONE = Holder(Member(1, 0), "aa01")
@@ -17,12 +17,12 @@ SEALED = replace(ACTIVE, epoch=5, phase=Phase.SEALED, holder=None)
 SET = parse_set("0.0,1.0,2.0")
 
 
-def done(found: Record | Denied) -> Record:
-    assert isinstance(found, Record), found
+def done(found: RegisterRecord | Denied) -> RegisterRecord:
+    assert isinstance(found, RegisterRecord), found
     return found
 
 
-def denied(found: Record | Denied) -> str:
+def denied(found: RegisterRecord | Denied) -> str:
     assert isinstance(found, Denied), found
     return found.reason
 
@@ -37,7 +37,7 @@ STRANGERS = [
 
 
 @pytest.mark.parametrize(("record", "me", "epoch"), STRANGERS)
-def test_only_the_master_of_the_epoch_writes_as_master(record: Record, me: Holder, epoch: int) -> None:
+def test_only_the_master_of_the_epoch_writes_as_master(record: RegisterRecord, me: Holder, epoch: int) -> None:
     assert "leads in epoch" in denied(operations.renew(record, me, epoch, 0, 0))
     assert "leads in epoch" in denied(operations.change_set(record, me, epoch, SET, parse_set("0.0,1.0"), 2))
     assert "leads in epoch" in denied(operations.hand_over(record, me, epoch, Holder(Member(2, 0), "x")))
@@ -73,7 +73,7 @@ def test_only_the_disk_that_was_admitted_joins() -> None:
     remade = parse_set("0.0,1.4096,2.0")  # disk 1 under ordinal 1
     assert "admitted" in denied(operations.change_set(ACTIVE, ME, 4, SET, remade, 2))
     record = done(operations.admit(ACTIVE, 1, "beef"))
-    assert record.store(1) == Store("beef", 1)
+    assert record.store(1) == MemberDisk("beef", 1)
     assert done(operations.change_set(record, ME, 4, SET, remade, 2)).in_sync == remade
     lost = parse_set("0.0,1.0,2.3")  # the same disk after three losses
     assert done(operations.change_set(ACTIVE, ME, 4, SET, lost, 2)).in_sync == lost
@@ -98,7 +98,7 @@ def test_a_restarted_master_takes_an_epoch_of_its_own() -> None:
     ],
 )
 def test_a_restarted_master_is_the_one_that_the_register_knows(
-    record: Record, me: Holder, uid: str, end: int, reason: str
+    record: RegisterRecord, me: Holder, uid: str, end: int, reason: str
 ) -> None:
     assert reason in denied(operations.take_next_epoch(record, me, uid, end))
 
@@ -142,10 +142,10 @@ def test_a_promotion_makes_the_chosen_and_its_equals_the_set() -> None:
         (SEALED, "2.0", "not in"),
         (replace(SEALED, in_sync=parse_set("0.0,2.0")), "1.0", "sealed set"),
         (replace(SEALED, in_sync=parse_set("0.0,1.1")), "1.0", "sealed set"),
-        (replace(SEALED, stores=((1, Store("77aa", 1)),)), "1.0", "admitted"),
+        (replace(SEALED, stores=((1, MemberDisk("77aa", 1)),)), "1.0", "admitted"),
     ],
 )
-def test_nobody_is_promoted_from_outside_the_sealed_set(record: Record, equals: str, reason: str) -> None:
+def test_nobody_is_promoted_from_outside_the_sealed_set(record: RegisterRecord, equals: str, reason: str) -> None:
     assert reason in denied(operations.promote(record, ONE, parse_set(equals)))
 
 
@@ -166,13 +166,13 @@ def test_a_recovered_register_is_above_every_promise() -> None:
 def test_a_disk_keeps_its_number_and_the_next_one_gets_another() -> None:
     assert done(operations.admit(ACTIVE, 1, "77aa")) == ACTIVE
     record = done(operations.admit(done(operations.admit(ACTIVE, 1, "b1")), 1, "b2"))
-    assert record.store(1) == Store("b2", 2)
+    assert record.store(1) == MemberDisk("b2", 2)
 
 
 def test_a_number_is_never_given_twice_even_after_a_removal() -> None:
     gone = done(operations.remove(replace(ACTIVE, in_sync=parse_set("0.0,1.0")), 2))
     assert gone.store(2) is None
-    assert done(operations.admit(gone, 2, "c09d")).store(2) == Store("c09d", 1)
+    assert done(operations.admit(gone, 2, "c09d")).store(2) == MemberDisk("c09d", 1)
 
 
 def test_the_holders_disk_is_not_replaced_and_a_member_of_the_set_not_removed() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.replication.members import Member
-from gantry.replication.record import Holder, Phase, Record, Store, from_fields, parse_stores, to_fields
+from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord, from_fields, parse_stores, to_fields
 from testkit.registers import ACTIVE
 
 SEALED = replace(ACTIVE, phase=Phase.SEALED, holder=None)
@@ -17,9 +17,9 @@ SEALED = replace(ACTIVE, phase=Phase.SEALED, holder=None)
 
 @pytest.mark.parametrize(
     "record",
-    [ACTIVE, SEALED, Record("u", 1, Phase.BOOTSTRAPPING), replace(SEALED, stores=((3, Store("", 5)),))],
+    [ACTIVE, SEALED, RegisterRecord("u", 1, Phase.BOOTSTRAPPING), replace(SEALED, stores=((3, MemberDisk("", 5)),))],
 )
-def test_a_record_is_read_as_it_was_written(record: Record) -> None:
+def test_a_record_is_read_as_it_was_written(record: RegisterRecord) -> None:
     assert from_fields(to_fields(record)) == record
 
 
@@ -57,8 +57,8 @@ def test_any_other_texts_are_a_record_or_a_value_error(changes: dict[str, str]) 
 
 def test_a_removed_store_leaves_its_number() -> None:
     record = replace(SEALED, stores=parse_stores("2=:5,1=b:0"))
-    assert record.store(2) is None and record.store(1) == Store("b", 0)
-    assert record.stores == ((1, Store("b", 0)), (2, Store("", 5)))
+    assert record.store(2) is None and record.store(1) == MemberDisk("b", 0)
+    assert record.stores == ((1, MemberDisk("b", 0)), (2, MemberDisk("", 5)))
 
 
 def test_nobody_leads_a_sealed_group_and_somebody_an_active_one() -> None:

@@ -7,20 +7,20 @@ from dataclasses import replace
 import pytest
 
 from gantry.replication.members import Member, incarnation_of, parse_set
-from gantry.replication.record import Holder, Phase, Record, Store
-from gantry.replication.role_decision import Claim, Follow, Known, Lead, Stand, decide_role
+from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
+from gantry.replication.role_decision import Claim, Follow, Lead, OwnState, Stand, decide_role
 
 ME = Holder(Member(0, 0), "p1")
-RECORD = Record(
+RECORD = RegisterRecord(
     "c1",
     7,
     Phase.ACTIVE,
     ME,
     parse_set("0.0,1.0"),
-    stores=((0, Store("disk0", 0)), (1, Store("disk1", 0))),
+    stores=((0, MemberDisk("disk0", 0)), (1, MemberDisk("disk1", 0))),
     confirm_floor=100,
 )
-KNOWN = Known(ME, "c1", "disk0", 120, 6, 7)
+KNOWN = OwnState(ME, "c1", "disk0", 120, 6, 7)
 
 
 def test_who_is_named_in_an_epoch_that_is_new_to_its_disk_leads() -> None:
@@ -61,7 +61,7 @@ def test_who_is_not_named_follows() -> None:
         KNOWN._replace(me=Holder(Member(2, 0), "r1"), store_uid="disk2"),
     ],
 )
-def test_a_disk_that_the_register_does_not_know_neither_leads_nor_follows(known: Known) -> None:
+def test_a_disk_that_the_register_does_not_know_neither_leads_nor_follows(known: OwnState) -> None:
     found = decide_role(RECORD, known)
     assert isinstance(found, Stand) and "does not know the disk" in found.reason
 

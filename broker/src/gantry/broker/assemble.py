@@ -42,7 +42,7 @@ from gantry.broker.meters.rates import Rates
 from gantry.broker.parts import Parts, Serving
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
-from gantry.broker.registration import PermittedTopics, Registration
+from gantry.broker.registration import PermittedTopics, RegistrationTask
 from gantry.broker.releasing import Releasing
 from gantry.broker.requests.activity import Activity
 from gantry.broker.requests.admin import AdminHandlers
@@ -188,7 +188,7 @@ def assemble(
 
     client = RemotingClient(chance=opened.machine.chance)
     permitted = PermittedTopics(topics, config.permission)
-    registration = Registration(
+    registration = RegistrationTask(
         client,
         config.name_servers,
         identity(config, opened.addresses),

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gantry.broker.meters.census import Census
     from gantry.broker.meters.looplag import LoopLag
     from gantry.broker.meters.rates import Rates
-    from gantry.broker.registration import Registration
+    from gantry.broker.registration import RegistrationTask
     from gantry.broker.requests.activity import Activity
     from gantry.broker.requests.router import Router
     from gantry.broker.role.master_role import MasterRole
@@ -80,7 +80,7 @@ class Parts:
     router: Router
     server: RemotingServer
     client: RemotingClient
-    registration: Registration
+    registration: RegistrationTask
     rates: Rates
     statistics: Statistics
     loop_lag: LoopLag

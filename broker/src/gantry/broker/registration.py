@@ -38,7 +38,7 @@ _GOODBYE_S = 1.0
 _AGAIN_S = 1.0
 
 
-class Asking(Protocol):
+class Invoker(Protocol):
     """The used part of `transport.client.RemotingClient`."""
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
@@ -55,7 +55,7 @@ class TopicTable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class BrokerIdentity:
     """Who registers: the broker's names, id, epoch, and the addresses for clients and slaves."""
 
     cluster: str
@@ -88,14 +88,14 @@ class PermittedTopics:
         return body | {"topicConfigTable": masked}
 
 
-class Registration:
+class RegistrationTask:
     """Keeps the name servers informed; run() is a task of the broker."""
 
     def __init__(
         self,
-        client: Asking,
+        client: Invoker,
         name_servers: tuple[str, ...],
-        identity: Identity,
+        identity: BrokerIdentity,
         topics: TopicTable,
         complaints: Complaints,
         period_s: float = 30.0,

@@ -20,7 +20,7 @@ log = logging.getLogger("gantry.broker")
 _SEGMENTS_MAX = 64
 
 
-class Server(Protocol):
+class OpenConnections(Protocol):
     """The used part of the remoting server."""
 
     @property
@@ -32,7 +32,7 @@ class Server(Protocol):
 class Releasing:
     """Finds and closes the connections that keep a deleted segment mapped; loop thread only."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: OpenConnections) -> None:
         self._server = server
         self._suspects: dict[int, WeakSet[Connection]] = {}
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gantry.append.acks import AckLimits
 from gantry.append.admit import MessageLimits
 from gantry.append.batch import MessageStamp
-from gantry.broker.registration import Identity
+from gantry.broker.registration import BrokerIdentity
 from gantry.broker.settings.config import HOT, BrokerConfig, Role
 from gantry.broker.settings.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
 from gantry.broker.settings.ports import VIP_NONE, Addresses
@@ -19,7 +19,7 @@ from gantry.consume.handlers import PullLimits
 from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
-from gantry.replication.in_sync_tracker import Rules as ReplicationRules
+from gantry.replication.in_sync_tracker import InSyncPolicy
 from gantry.replication.pace import Waits, waits_of
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
@@ -125,11 +125,11 @@ def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings
     return found
 
 
-def replication_rules(config: BrokerConfig) -> ReplicationRules:
+def replication_rules(config: BrokerConfig) -> InSyncPolicy:
     """Return how many members acknowledge a message, and how long the group waits for them."""
     given = config.replication.min_in_sync
     least = 2 if config.role is Role.SYNC_MASTER else 1
-    return ReplicationRules(given if given else least, replication_waits(config.replication))
+    return InSyncPolicy(given if given else least, replication_waits(config.replication))
 
 
 def replication_waits(given: ReplicationConfig) -> Waits:
@@ -158,9 +158,9 @@ def store_root(config: BrokerConfig) -> str:
     return os.path.abspath(os.path.expanduser(config.store.root))
 
 
-def identity(config: BrokerConfig, addresses: Addresses) -> Identity:
+def identity(config: BrokerConfig, addresses: Addresses) -> BrokerIdentity:
     """Return this broker's identity for name servers."""
-    return Identity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
+    return BrokerIdentity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
 
 
 def message_limits(config: BrokerConfig, marks: MessageStamp) -> MessageLimits:

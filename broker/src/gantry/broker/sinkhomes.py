@@ -20,7 +20,7 @@ import asyncio
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from gantry.broker.registration import Asking
+from gantry.broker.registration import Invoker
 from gantry.clock import Clock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model import documents
@@ -52,7 +52,7 @@ class SinkHomes:
     def __init__(
         self,
         config: BrokerConfig,
-        client: Asking,
+        client: Invoker,
         clock: Clock,
         book: Book,
         decisions: Decisions,

@@ -29,7 +29,7 @@ from gantry.broker.role.membership import KEY_LOOK_S, KeyFile, read_keys
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.numbers import Whole
 from gantry.cli.serve import serve
-from gantry.cli.watched import Plan, plan_of_file, plan_of_flags
+from gantry.cli.watched import WatchedGroups, plan_of_file, plan_of_flags
 from gantry.clock import Clock, SystemClock
 from gantry.failover.decide import Bootstrap, Decision, Force, Promote
 from gantry.failover.timers import TIMERS
@@ -89,7 +89,12 @@ class Watching:
     """Watches every group of the plan; when one watch fails the process ends."""
 
     def __init__(
-        self, plan: Plan, keys: Keys, clock: Clock, line: Callable[[str, Decision, int], str], end: Callable[[], None]
+        self,
+        plan: WatchedGroups,
+        keys: Keys,
+        clock: Clock,
+        line: Callable[[str, Decision, int], str],
+        end: Callable[[], None],
     ) -> None:
         self.failure: str | None = None
         self._plan = plan

@@ -34,7 +34,7 @@ from gantry.errors import ConfigError, GantryError
 from gantry.failover.timers import TIMERS
 from gantry.local import namespaces, processes, survey
 from gantry.local.cuts import OUTSIDE, Cuts
-from gantry.local.folder import Folder, State
+from gantry.local.folder import ClusterFile, Folder
 from gantry.local.layout import (
     COORDINATOR,
     GROUPS_MAX,
@@ -244,7 +244,7 @@ async def _down(folder: Folder) -> int:
     return 0
 
 
-def _names(folder: Folder, state: State, arguments: argparse.Namespace, others: Sequence[str]) -> list[str]:
+def _names(folder: Folder, state: ClusterFile, arguments: argparse.Namespace, others: Sequence[str]) -> list[str]:
     """Return the names of the processes that the command line means; ConfigError when there are none such."""
     layout = state.layout
     if arguments.master:

@@ -27,7 +27,7 @@ _OWN = ReplicationConfig()
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class CoordinatorSettings:
     """Settings that the groups of a coordinator share."""
 
     secret_file: str = words("", "File with the secret that the members prove to each other.", low=1)
@@ -65,7 +65,7 @@ _ALONE = ("register", "members")
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WatchedGroups:
     """The groups to watch by name, each with its register.
 
     local_uid: the members are processes of this machine that `gantry local` started with this mark (`local.processes`),
@@ -86,9 +86,9 @@ class _Given:
     place: str
 
 
-def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
+def plan_of_flags(arguments: Mapping[str, object]) -> WatchedGroups:
     """Return the plan of one group; ConfigError that names the missing or invalid flag."""
-    known = {*table(Shared), *table(OfAGroup), "group"}
+    known = {*table(CoordinatorSettings), *table(OfAGroup), "group"}
     flags = {key: value for key, value in arguments.items() if key in known and value not in (None, "")}
     missing = [f"--{_typed(key)}" for key in ("group", "register", "members", "secret_file") if key not in flags]
     if missing:
@@ -96,10 +96,10 @@ def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
     name = str(flags.pop("group"))
     source = from_flags(flags, "flag", {key: f"--{_typed(key)}" for key in flags})
     given = {key: _Given(value, source.places[key]) for key, value in source.values.items()}
-    return Plan(str(flags["secret_file"]), "", {name: _group(f"group {name}", name, given)})
+    return WatchedGroups(str(flags["secret_file"]), "", {name: _group(f"group {name}", name, given)})
 
 
-def plan_of_file(path: str) -> Plan:
+def plan_of_file(path: str) -> WatchedGroups:
     """Return the plan of several groups; ConfigError that names file, line and key."""
     source = from_yaml(path)
     shared: dict[str, _Given] = {}
@@ -114,21 +114,21 @@ def plan_of_file(path: str) -> Plan:
         elif key == "groups":
             raise ConfigError(f"{given.place}: groups: expected keys and values, a group's name and its keys")
         else:
-            shared[_known(key, given, {*table(Shared), *table(OfAGroup)} - {*_ALONE})] = given
+            shared[_known(key, given, {*table(CoordinatorSettings), *table(OfAGroup)} - {*_ALONE})] = given
     if not 1 <= len(groups) <= GROUPS_MAX:
         raise ConfigError(f"{path}: groups: found {len(groups)}, expected 1 to {GROUPS_MAX}")
     if "secret_file" not in shared:
         raise ConfigError(f"{path}: secret-file is missing")
     planned = {name: _group(f"{path}: groups.{name}", name, {**shared, **own}) for name, own in groups.items()}
-    common = _read(Shared, shared)
-    return Plan(common.secret_file, common.local_uid, planned)
+    common = _read(CoordinatorSettings, shared)
+    return WatchedGroups(common.secret_file, common.local_uid, planned)
 
 
 def _group(place: str, name: str, given: Mapping[str, _Given]) -> tuple[Watched, ReplicationConfig]:
     missing = [key for key in _ALONE if key not in given]
     if missing:
         raise ConfigError(f"{place}: {_typed(missing[0])} is missing")
-    shared, own = _read(Shared, given), _read(OfAGroup, given)
+    shared, own = _read(CoordinatorSettings, given), _read(OfAGroup, given)
     timers = TIMERS[own.failover_timers]
     register = ReplicationConfig(
         register=own.register,

@@ -30,7 +30,7 @@ from gantry.replication.haapi import (
     LIFE,
     NUDGE,
     SEAL,
-    Target,
+    MemberId,
     ask_config,
     ask_state,
     order,
@@ -60,7 +60,7 @@ class AskedMembers:
     ) -> None:
         self.why: dict[int, str] = {}  # by ordinal: why the last request to it had no usable answer
         self.chance: random.Random = random.SystemRandom()
-        self._target = Target(cluster_uid, group, 0)
+        self._target = MemberId(cluster_uid, group, 0)
         self._address = address
         self._keys = keys
         self._clock = clock

@@ -29,7 +29,7 @@ from gantry.replication import operations
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import disk_of
 from gantry.replication.operations import Denied
-from gantry.replication.record import Phase, Record, Store
+from gantry.replication.record import MemberDisk, Phase, RegisterRecord
 from gantry.replication.register import (
     Register,
     RegisterConflictError,
@@ -205,7 +205,7 @@ class Coordinator:
             and state.cluster_uid in ("", self._group.cluster_uid)
         )
 
-    def _carried_out(self, decision: Decision, record: Record | None) -> Record | Denied | None:
+    def _carried_out(self, decision: Decision, record: RegisterRecord | None) -> RegisterRecord | Denied | None:
         group = self._group
         match decision:
             case Seal() if record is not None:
@@ -215,7 +215,7 @@ class Coordinator:
             case Force(chosen, log_end) if record is not None:
                 return operations.force(record, chosen, log_end)
             case Bootstrap(uids):
-                begun: Record | Denied = operations.bootstrap(group.cluster_uid, group.lease_duration_s)
+                begun: RegisterRecord | Denied = operations.bootstrap(group.cluster_uid, group.lease_duration_s)
                 for ordinal, uid in uids:
                     begun = begun if isinstance(begun, Denied) else operations.admit(begun, ordinal, uid)
                 return begun
@@ -227,7 +227,7 @@ class Coordinator:
             case _:
                 return None
 
-    def _with_newcomers(self, record: Record, states: dict[int, MemberState]) -> Record:
+    def _with_newcomers(self, record: RegisterRecord, states: dict[int, MemberState]) -> RegisterRecord:
         """Return the record with every unused disk admitted that it does not know yet."""
         for ordinal, state in states.items():
             known = record.store(ordinal)
@@ -236,7 +236,7 @@ class Coordinator:
                 record = record if isinstance(admitted, Denied) else admitted
         return record
 
-    async def _write(self, wanted: Record, seen: Seen | None) -> str:
+    async def _write(self, wanted: RegisterRecord, seen: Seen | None) -> str:
         """Write by one compare-and-set. Return why it may have failed; empty after success and after a conflict.
 
         The next round reads what the register holds.
@@ -255,20 +255,20 @@ class Coordinator:
         return ""
 
 
-def _may_admit(decision: Decision, record: Record) -> bool:
+def _may_admit(decision: Decision, record: RegisterRecord) -> bool:
     """Return whether disks may be admitted: nothing else is to be written, or the group waits for all its members."""
     is_gathering = record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING)
     return isinstance(decision, Wait) or (is_gathering and isinstance(decision, Blocked))
 
 
-def _stores_of(states: Iterable[MemberState], record: Record | None) -> tuple[tuple[int, Store], ...]:
+def _stores_of(states: Iterable[MemberState], record: RegisterRecord | None) -> tuple[tuple[int, MemberDisk], ...]:
     """Return the disks as the members report them. An unused new disk gets a number that no earlier disk had."""
     stores = {} if record is None else dict(record.stores)
     for state in states:
         ordinal = state.member.ordinal
         former = stores.get(ordinal)
         if former is None or not state.is_unused:
-            stores[ordinal] = Store(state.store_uid, disk_of(state.member.incarnation))
+            stores[ordinal] = MemberDisk(state.store_uid, disk_of(state.member.incarnation))
         elif former.uid != state.store_uid:
-            stores[ordinal] = Store(state.store_uid, former.disk + 1)
+            stores[ordinal] = MemberDisk(state.store_uid, former.disk + 1)
     return tuple(sorted(stores.items()))

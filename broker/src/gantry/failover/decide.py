@@ -36,7 +36,7 @@ from gantry.failover.standing import (
 )
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import SyncSet, format_set
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, RegisterRecord
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
 CHOSEN_S = 10.0  # wait for the promise of the chosen member; longer than its grant to its present master lasts
@@ -83,7 +83,7 @@ class Observed:
 class Snapshot:
     """What one round of questions found."""
 
-    record: Record | None  # None: there is no register; one that cannot be read is handled by the caller
+    record: RegisterRecord | None  # None: there is no register; one that cannot be read is handled by the caller
     unchanged_since_s: float  # the register has had this version since then
     members: tuple[Observed, ...]  # every ordinal of the group
     policy: Policy
@@ -172,7 +172,7 @@ def decide(seen: Snapshot, now_s: float) -> Decision:
     return decision
 
 
-def _by_phase(seen: Snapshot, record: Record, now_s: float) -> Decision:
+def _by_phase(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision:
     if record.phase is Phase.ACTIVE:
         return _active(seen, record, now_s)
     if record.phase is Phase.SEALED:
@@ -180,7 +180,7 @@ def _by_phase(seen: Snapshot, record: Record, now_s: float) -> Decision:
     return _without_set(seen, record)
 
 
-def _forced(seen: Snapshot, record: Record, now_s: float) -> Decision | str | None:
+def _forced(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision | str | None:
     """Return the decision that the operator's choice leads to, or why it cannot be done; None when there is no
     choice.
     """
@@ -200,7 +200,7 @@ def _forced(seen: Snapshot, record: Record, now_s: float) -> Decision | str | No
     return None
 
 
-def _forced_of_sealed(seen: Snapshot, record: Record, wanted: Forced, now_s: float) -> Decision | str:
+def _forced_of_sealed(seen: Snapshot, record: RegisterRecord, wanted: Forced, now_s: float) -> Decision | str:
     answers = _promised(seen, record)
     target = next((state for state in answers if state.member.ordinal == wanted.ordinal), None)
     if target is None:
@@ -248,7 +248,7 @@ def _recover(seen: Snapshot, reason: str) -> Decision:
     return Recover(reason, tuple(_states(seen)))
 
 
-def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
+def _active(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision:
     holder = record.holder
     assert holder is not None
     master = next((member for member in seen.members if member.ordinal == holder.member.ordinal), None)
@@ -269,7 +269,7 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
     return Wait(f"the master {holder} is not well, for less than {after_s:g} s", due_s)
 
 
-def _cut_off(seen: Snapshot, holder: Holder, record: Record, after_s: float, now_s: float) -> Decision:
+def _cut_off(seen: Snapshot, holder: Holder, record: RegisterRecord, after_s: float, now_s: float) -> Decision:
     """Check-quorum: decide about a healthy master that its slaves cannot reach, or whose disk is full."""
     since_s = seen.cut_off_since_s
     if since_s is None:
@@ -295,7 +295,7 @@ def _suspect_at(seen: Snapshot, master: Observed | None, after_s: float) -> floa
     return min(gone_s, max(master.unwell_since_s, quiet_s) + after_s)
 
 
-def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
+def _sealed(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision:
     answers = _promised(seen, record)
     candidates = [state for state in answers if is_electable(state, record)]
     ordinals = {member.ordinal for member in record.in_sync}
@@ -330,7 +330,7 @@ def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:
     return is_silent and now_s - (member.unwell_since_s or 0.0) >= policy.suspect_after_s
 
 
-def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
+def _promised(seen: Snapshot, record: RegisterRecord) -> list[MemberState]:
     """Return the present states of the members that have promised this epoch and still answer.
 
     The answer of a process that has ended does not count: the set could name a disk that is lost by now.
@@ -347,7 +347,7 @@ def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
     return answers
 
 
-def _nobody_electable(seen: Snapshot, record: Record, answers: list[MemberState]) -> Decision:
+def _nobody_electable(seen: Snapshot, record: RegisterRecord, answers: list[MemberState]) -> Decision:
     needed = format_set(record.in_sync)
     if not {member.ordinal for member in record.in_sync} <= {state.member.ordinal for state in answers}:
         return Blocked(f"none of {needed} has promised epoch {record.epoch} with the log that is needed")
@@ -358,7 +358,7 @@ def _nobody_electable(seen: Snapshot, record: Record, answers: list[MemberState]
     return _recover(seen, f"all of {needed} lost their newest records")
 
 
-def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberState], now_s: float) -> bool:
+def _is_old_master_silent(seen: Snapshot, record: RegisterRecord, answers: list[MemberState], now_s: float) -> bool:
     if seen.policy.is_sync_master and seen.policy.min_in_sync >= 2:
         return True  # one promise is enough to stop its acknowledgements
     if len(answers) == seen.policy.replicas:
@@ -369,7 +369,7 @@ def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberSt
     return now_s - seen.unchanged_since_s >= max(record.lease_duration_s, seen.lease_s) + MARGIN_S
 
 
-def _without_set(seen: Snapshot, record: Record) -> Decision:
+def _without_set(seen: Snapshot, record: RegisterRecord) -> Decision:
     """Decide while bootstrapping or recovering: the in-sync set is unknown, so every member has to answer."""
     answers = _promised(seen, record)
     missing = seen.policy.replicas - len(answers)

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
 from gantry.failover.standing import is_cut_off, is_healthy, is_refusing, is_serving
-from gantry.replication.hastate import MemberState, Role
-from gantry.replication.record import Holder, Record
+from gantry.replication.hastate import MemberRole, MemberState
+from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Seen
 
 QUESTIONS_MIN = 4  # so many questions have to fail before a member is suspected
@@ -86,7 +86,7 @@ class Notes:
 
     def observe(
         self,
-        record: Record | None,
+        record: RegisterRecord | None,
         states: Mapping[int, MemberState],
         gone: frozenset[int],
         asked_s: float,
@@ -101,7 +101,7 @@ class Notes:
             state, sealed = states.get(ordinal), self._sealed.get(ordinal)
             _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
             _note(self._gone_since_s, ordinal, ordinal in gone, now_s)
-            if state is not None and state.role is Role.NONE and state.is_short:
+            if state is not None and state.role is MemberRole.NONE and state.is_short:
                 self._tried.setdefault(ordinal, 1)  # it was sealed while its slaves could not reach it
             if state is None or sealed is None or state.promise >= self._epoch:
                 continue
@@ -114,7 +114,7 @@ class Notes:
         """Note that a handover was asked for; the next one is asked for after `HAND_OVER_AGAIN_S` at the earliest."""
         self._hand_over_again_s = now_s + HAND_OVER_AGAIN_S
 
-    def _judge(self, record: Record, leader: int, states: Collection[MemberState], now_s: float) -> None:
+    def _judge(self, record: RegisterRecord, leader: int, states: Collection[MemberState], now_s: float) -> None:
         """Note whether the master serves, or is cut off from slaves that could continue without it."""
         if any(is_healthy(state, record) and state.is_disk_full for state in states):
             self._full_s = now_s
@@ -143,7 +143,9 @@ class Notes:
         if self._restarts:
             self._tried[leader] = 1  # its process may soon end again
 
-    def snapshot(self, record: Record | None, states: Mapping[int, MemberState], now_s: float = 0.0) -> Snapshot:
+    def snapshot(
+        self, record: RegisterRecord | None, states: Mapping[int, MemberState], now_s: float = 0.0
+    ) -> Snapshot:
         """Return what is known now, as the input of `decide`."""
         members = tuple(
             Observed(
@@ -173,14 +175,14 @@ class Notes:
         )
 
 
-def _is_well(state: MemberState | None, record: Record | None) -> bool:
+def _is_well(state: MemberState | None, record: RegisterRecord | None) -> bool:
     if state is None:
         return False
     holder = record.holder if record is not None else None
     if holder is None or holder.member.ordinal != state.member.ordinal:
         return True
     # Another process or disk under the master's ordinal is not the master that the register names.
-    return state.me == holder and state.role is Role.MASTER and state.is_writable
+    return state.me == holder and state.role is MemberRole.MASTER and state.is_writable
 
 
 def _note(since_s: dict[int, float], ordinal: int, is_so: bool, now_s: float) -> None:

@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member, disk_of
-from gantry.replication.record import Holder, Record
+from gantry.replication.record import Holder, RegisterRecord
 
 PATIENCE_S_MAX = 300.0
 RESTARTS_MAX = 3
@@ -51,35 +51,35 @@ def patience_s(suspect_after_s: float, tried: int, restarts: int = 0) -> float:
     return max(suspect_after_s, min(PATIENCE_S_MAX, suspect_after_s * 2.0**doublings))
 
 
-def is_healthy(state: MemberState, record: Record) -> bool:
+def is_healthy(state: MemberState, record: RegisterRecord) -> bool:
     """Return whether this is the register's master, in its epoch, and takes writes as far as that depends on it."""
     return _leads(state, record) and state.is_writable
 
 
-def is_refusing(state: MemberState, record: Record) -> bool:
+def is_refusing(state: MemberState, record: RegisterRecord) -> bool:
     """Return whether this is the register's master, in its epoch, and reports that it takes no writes (its disk
     hangs).
     """
     return _leads(state, record) and not state.is_writable
 
 
-def _leads(state: MemberState, record: Record) -> bool:
-    return state.role is Role.MASTER and state.epoch == record.epoch and state.me == record.holder
+def _leads(state: MemberState, record: RegisterRecord) -> bool:
+    return state.role is MemberRole.MASTER and state.epoch == record.epoch and state.me == record.holder
 
 
 def has_resigned(state: MemberState | None, former: Holder | None) -> bool:
     """Return whether the process that led reports that it is not the master any more."""
-    return state is not None and state.me == former and state.role is not Role.MASTER
+    return state is not None and state.me == former and state.role is not MemberRole.MASTER
 
 
-def is_serving(record: Record, states: Collection[MemberState], min_in_sync: int) -> bool:
+def is_serving(record: RegisterRecord, states: Collection[MemberState], min_in_sync: int) -> bool:
     """Return whether the master is healthy and so many members follow it in its epoch that it can confirm."""
-    followers = sum(state.role is Role.SLAVE and state.epoch == record.epoch for state in states)
+    followers = sum(state.role is MemberRole.SLAVE and state.epoch == record.epoch for state in states)
     is_led = any(is_healthy(state, record) and not state.is_short for state in states)
     return is_led and followers >= min_in_sync - 1
 
 
-def is_cut_off(record: Record, states: Collection[MemberState], min_in_sync: int, replicas: int) -> bool:
+def is_cut_off(record: RegisterRecord, states: Collection[MemberState], min_in_sync: int, replicas: int) -> bool:
     """Return whether the master cannot confirm anything and the other members could without it.
 
     At least `min_in_sync` of the others answer and follow no master, and one of them is electable.  The master reports
@@ -90,20 +90,20 @@ def is_cut_off(record: Record, states: Collection[MemberState], min_in_sync: int
     master = next((state for state in states if is_healthy(state, record)), None)
     if master is None:
         return False
-    alone = [state for state in states if state.role is Role.NONE and state.me != record.holder]
+    alone = [state for state in states if state.role is MemberRole.NONE and state.me != record.holder]
     is_left_alone = 0 < replicas - len(alone) < min_in_sync
     is_of_use = len(alone) >= min_in_sync and any(is_electable(state, record) for state in alone)
     return is_of_use and (master.is_short or is_left_alone)
 
 
-def is_electable(state: MemberState, record: Record) -> bool:
+def is_electable(state: MemberState, record: RegisterRecord) -> bool:
     """Return whether this member has all that was acknowledged: in sync, on its disk, up to the confirm floor."""
     store = record.store(state.member.ordinal)
     is_known = store is not None and store.uid == state.store_uid
     return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
 
 
-def heir_with_room(record: Record, states: Collection[MemberState]) -> int | None:
+def heir_with_room(record: RegisterRecord, states: Collection[MemberState]) -> int | None:
     """Return the ordinal that a master with a full disk should hand over to; None when no member is in sync, equal and
     has room.
     """
@@ -113,14 +113,14 @@ def heir_with_room(record: Record, states: Collection[MemberState]) -> int | Non
         for state in states
         if master is not None
         and is_electable(state, record)
-        and (state.role, state.epoch) == (Role.SLAVE, record.epoch)
+        and (state.role, state.epoch) == (MemberRole.SLAVE, record.epoch)
         and not state.is_disk_full
         and state.log_end >= master.log_end
     ]
     return min(able)[1] if able else None
 
 
-def have_all_lost(states: Collection[MemberState], record: Record) -> bool:
+def have_all_lost(states: Collection[MemberState], record: RegisterRecord) -> bool:
     """Return whether every member of the set answers, each as another incarnation, and at least one on its old disk."""
     now = {state.member.ordinal: state.member for state in states}
     if any(now.get(member.ordinal, member) == member for member in record.in_sync):
@@ -128,7 +128,7 @@ def have_all_lost(states: Collection[MemberState], record: Record) -> bool:
     return any(is_same_disk(now[member.ordinal], member) for member in record.in_sync)
 
 
-def is_admitted(state: MemberState, record: Record) -> bool:
+def is_admitted(state: MemberState, record: RegisterRecord) -> bool:
     """Return whether the register knows the disk of this member."""
     store = record.store(state.member.ordinal)
     return store is not None and store.uid == state.store_uid

@@ -33,13 +33,13 @@ _NOWHERE = "cut"
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class ClusterFile:
     """The contents of `local.json`; members are given by name."""
 
     layout: Layout
     down: frozenset[str] = frozenset()  # not to be started again
     cuts: Cuts = Cuts()  # noqa: RUF009  a value
-    supervisor: str = ""  # `processes.Known` as text; empty: none
+    supervisor: str = ""  # `processes.ProcessIdentity` as text; empty: none
 
 
 class Folder:
@@ -86,9 +86,9 @@ class Folder:
             descriptor = os.open(self.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with os.fdopen(descriptor, "w", encoding="ascii") as file:
                 file.write(secrets.token_hex(32) + "\n")
-        self.save(State(layout))
+        self.save(ClusterFile(layout))
 
-    def load(self) -> State:
+    def load(self) -> ClusterFile:
         """Read `local.json`. ConfigError where no cluster was made, StoreError for a damaged file."""
         try:
             source = statefile.read_newest(RealDisk(), str(self.path / "local.json"))
@@ -99,7 +99,7 @@ class Folder:
             text = f"{self.path}/local.json: {error}; remove it, or the whole folder, to begin again"
             raise StoreError(text) from error
 
-    def save(self, state: State) -> None:
+    def save(self, state: ClusterFile) -> None:
         """Replace `local.json` durably; the caller holds the lock."""
         table: dict[str, object] = {
             "layout": state.layout.to_document(),
@@ -109,22 +109,22 @@ class Folder:
         }
         statefile.replace(RealDisk(), str(self.path / "local.json"), statefile.to_bytes(table), for_newest=True)
 
-    def change(self, how: Callable[[State], State]) -> State:
+    def change(self, how: Callable[[ClusterFile], ClusterFile]) -> ClusterFile:
         """Read, change and replace `local.json` under the lock. Return the new state."""
         with self._locked():
             state = how(self.load())
             self.save(state)
             return state
 
-    def keep_down(self, *names: str) -> State:
+    def keep_down(self, *names: str) -> ClusterFile:
         """Record that these processes are not started again. Return the new state."""
         return self.change(lambda state: replace(state, down=state.down | set(names)))
 
-    def let_run(self, *names: str) -> State:
+    def let_run(self, *names: str) -> ClusterFile:
         """Record that these processes are started again when they are down. Return the new state."""
         return self.change(lambda state: replace(state, down=state.down - set(names)))
 
-    def set_cuts(self, cuts: Cuts) -> State:
+    def set_cuts(self, cuts: Cuts) -> ClusterFile:
         """Record exactly these cuts, and open or close the members' links to the registers. Return the new state."""
         state = self.change(lambda state: replace(state, cuts=cuts))
         for who in state.layout.members():
@@ -174,7 +174,7 @@ class Folder:
             yield
 
 
-def _read(source: documents.Document) -> State:
+def _read(source: documents.Document) -> ClusterFile:
     given = documents.mapping(source, "layout")
     profile = documents.text(given, "profile")
     if profile not in PROFILES:
@@ -192,7 +192,7 @@ def _read(source: documents.Document) -> State:
         documents.texts(given, "settings"),
     )
     cuts = read_cuts(documents.mapping(source, "cuts"))
-    return State(layout, _names(source, "down"), cuts, documents.text(source, "supervisor"))
+    return ClusterFile(layout, _names(source, "down"), cuts, documents.text(source, "supervisor"))
 
 
 def _names(source: documents.Document, name: str) -> frozenset[str]:

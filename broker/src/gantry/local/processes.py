@@ -23,7 +23,7 @@ _KEPT = frozenset({"GANTRY_PURE", "GANTRY_COMPILED"})
 _PROC = Path("/proc")
 
 
-class Known(NamedTuple):
+class ProcessIdentity(NamedTuple):
     """A process of this boot, identified so that a reused process id is not mistaken for it."""
 
     pid: int
@@ -39,18 +39,18 @@ class Known(NamedTuple):
         return known(self.pid) == self
 
 
-def known(pid: int) -> Known | None:
+def known(pid: int) -> ProcessIdentity | None:
     """Return the process that has this id now; None when there is none."""
     fields = _stat(pid)
     boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
-    return None if fields is None or fields[0] == "Z" else Known(pid, fields[19], boot)
+    return None if fields is None or fields[0] == "Z" else ProcessIdentity(pid, fields[19], boot)
 
 
-def parse_known(text: str) -> Known | None:
+def parse_known(text: str) -> ProcessIdentity | None:
     """Return the process of a text that `str` made; None for any other text."""
     pid, _, rest = text.partition("/")
     began, _, boot = rest.partition("/")
-    return Known(int(pid), began, boot) if pid.isdecimal() and began and boot else None
+    return ProcessIdentity(int(pid), began, boot) if pid.isdecimal() and began and boot else None
 
 
 def marked(uid: str, name: str) -> dict[str, str]:
@@ -76,7 +76,7 @@ class Gone:
     def __init__(self, uid: str, names: Sequence[str]) -> None:
         self._uid = uid
         self._names = tuple(names)
-        self._alive: dict[str, Known] = {}
+        self._alive: dict[str, ProcessIdentity] = {}
 
     def ordinals(self) -> frozenset[int]:
         """Return the ordinals whose process has ended, or never started."""
@@ -101,7 +101,7 @@ def send(uid: str, name: str, number: signal.Signals) -> bool:
     return pid is not None and _send(pid, number, lambda: _name_of(pid, uid) == name)
 
 
-def send_known(process: Known, number: signal.Signals) -> bool:
+def send_known(process: ProcessIdentity, number: signal.Signals) -> bool:
     """Send a signal to exactly this process. Return False when it has ended."""
     return _send(process.pid, number, lambda: process.is_alive)
 

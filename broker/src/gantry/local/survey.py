@@ -14,18 +14,18 @@ from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
 from gantry.local import processes
 from gantry.local.cuts import OUTSIDE, Cuts
-from gantry.local.folder import Folder, State
+from gantry.local.folder import ClusterFile, Folder
 from gantry.local.layout import COORDINATOR, NAMES, Layout, Who
 from gantry.replication.haproof import Keys
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import format_set
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MemberStatus:
     """The state of one member."""
 
     who: Who
@@ -51,13 +51,13 @@ class Survey:
     """The whole cluster at about one moment."""
 
     layout: Layout
-    members: tuple[Standing, ...]
-    registers: tuple[Record | None, ...]  # by group
+    members: tuple[MemberStatus, ...]
+    registers: tuple[RegisterRecord | None, ...]  # by group
     names_pid: int | None
     coordinator_pid: int | None
     cuts: Cuts = Cuts()  # noqa: RUF009  a value
 
-    def master(self, group: int) -> Standing | None:
+    def master(self, group: int) -> MemberStatus | None:
         """Return the member that the register names, if its own state agrees and it takes writes; otherwise None."""
         record = self.registers[group]
         for each in self.members:
@@ -91,7 +91,7 @@ class Surveyor:
 
         return AskedMembers("", Who(group, 0).group_name, address, keys, clock)
 
-    async def look(self, state: State) -> Survey:
+    async def look(self, state: ClusterFile) -> Survey:
         """Ask all members at the same time; takes about a second at most."""
         running = processes.find(self._layout.uid)
         members = await asyncio.gather(*(self._member(who, state, running) for who in self._layout.members()))
@@ -112,16 +112,16 @@ class Surveyor:
         for asked in self._asked:
             await asked.close()
 
-    async def _member(self, who: Who, state: State, running: dict[str, int]) -> Standing:
+    async def _member(self, who: Who, state: ClusterFile, running: dict[str, int]) -> MemberStatus:
         pid = running.get(who.name)
         is_paused = pid is not None and processes.is_stopped(pid)
         is_cut, is_partly_cut = state.cuts.is_apart(who.name, OUTSIDE), who.name in state.cuts.names
         said = None
         if pid is not None and not is_paused and not is_cut:
             said = await self._asked[who.group].state(who.ordinal)
-        return Standing(who, pid, is_paused, is_cut, is_partly_cut, who.name in state.down, said)
+        return MemberStatus(who, pid, is_paused, is_cut, is_partly_cut, who.name in state.down, said)
 
-    async def _record(self, group: int) -> Record | None:
+    async def _record(self, group: int) -> RegisterRecord | None:
         try:
             seen = await self._registers[group].read()
         except GantryError:
@@ -180,7 +180,7 @@ def document(survey: Survey) -> dict[str, object]:
     }
 
 
-def _member(survey: Survey, each: Standing) -> dict[str, object]:
+def _member(survey: Survey, each: MemberStatus) -> dict[str, object]:
     layout, state = survey.layout, each.state
     record = survey.registers[each.who.group]
     ports = layout.ports._asdict()

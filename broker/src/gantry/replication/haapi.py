@@ -30,7 +30,7 @@ from urllib.parse import parse_qsl, urlencode
 
 from gantry.model import documents
 from gantry.replication.haproof import Said
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 
 STATE, SEAL, NUDGE, HANDOVER = "/ha/v1/state", "/ha/v1/seal", "/ha/v1/nudge", "/ha/v1/handover"
@@ -41,7 +41,7 @@ ORDERS = frozenset({NUDGE, HANDOVER, CORDON, CONFIG, CLONE})
 BODY_BYTES_MAX = 64 << 10  # of a request or an answer; a state of 64 members has some 10 KiB
 
 
-class Target(NamedTuple):
+class MemberId(NamedTuple):
     """The member that a request is for."""
 
     cluster_uid: str
@@ -67,23 +67,23 @@ class Asked(NamedTuple):
     body: documents.Document = {}  # noqa: RUF012  never changed
 
 
-def ask_state(target: Target) -> Said:
+def ask_state(target: MemberId) -> Said:
     """Return the request for a member's state."""
     return Said("GET", f"{STATE}?{urlencode(_named(target))}")
 
 
-def ask_config(target: Target) -> Said:
+def ask_config(target: MemberId) -> Said:
     """Return the request for a member's configuration."""
     return Said("GET", f"{CONFIG}?{urlencode(_named(target))}")
 
 
-def order(path: str, whom: Target, epoch: int = 0, **more: object) -> Said:
+def order(path: str, whom: MemberId, epoch: int = 0, **more: object) -> Said:
     """Return the request of a seal or an order; `more` are further fields of its body."""
     method = "PUT" if path == CONFIG else "POST"
     return Said(method, path, json.dumps(_named(whom) | {"epoch": epoch, **more}).encode())
 
 
-def _named(target: Target) -> dict[str, object]:
+def _named(target: MemberId) -> dict[str, object]:
     return {"clusterUID": target.cluster_uid, "group": target.group, "member": target.ordinal}
 
 
@@ -120,7 +120,7 @@ def why_not_sealed(state: MemberState, epoch: int) -> Answer | None:
     """Return the refusal of a seal that comes too late; None when the epoch has to be promised."""
     if epoch < state.promise:
         return refuse(409, f"epoch {state.promise} was promised, {epoch} is below it", promise=state.promise)
-    if state.role is not Role.NONE and epoch <= state.epoch:
+    if state.role is not MemberRole.NONE and epoch <= state.epoch:
         return refuse(
             409, f"it is a {state.role.value} in epoch {state.epoch} already", promise=max(state.promise, state.epoch)
         )

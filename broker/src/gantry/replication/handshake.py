@@ -37,7 +37,7 @@ _ID_CHARS_MAX = 128
 _GRANT_MS_MAX = 60_000
 
 
-class Part(Enum):
+class ProofPurpose(Enum):
     """Which message of the handshake a proof belongs to."""
 
     CHALLENGE = b"gantry challenge"
@@ -45,13 +45,13 @@ class Part(Enum):
     WELCOME = b"gantry welcome"
 
 
-def prove(secret: bytes, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b"") -> bytes:
+def prove(secret: bytes, part: ProofPurpose, slave_nonce: bytes, master_nonce: bytes, said: bytes = b"") -> bytes:
     """Return the proof that the sender of `said` knows the secret, on this link."""
     return hmac.digest(secret, part.value + slave_nonce + master_nonce + said, "sha256")
 
 
 def is_proven(
-    proof: bytes, keys: Keys, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b""
+    proof: bytes, keys: Keys, part: ProofPurpose, slave_nonce: bytes, master_nonce: bytes, said: bytes = b""
 ) -> bool:
     """Return whether the proof was made with a valid key; takes the same time for every wrong proof."""
     return any(hmac.compare_digest(proof, prove(key, part, slave_nonce, master_nonce, said)) for key in keys.good)
@@ -180,7 +180,7 @@ def read_welcome(said: bytes) -> Welcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class MasterStatus:
     """The master's identity and log at the moment of a handshake."""
 
     cluster_uid: str
@@ -203,7 +203,7 @@ class No:
     reason: str
 
 
-def judge(mine: Standing, hello: Hello) -> Welcome | No:
+def judge(mine: MasterStatus, hello: Hello) -> Welcome | No:
     """Return from where the slave follows, or why it cannot."""
     misfit = _misfit(mine, hello)
     if misfit:
@@ -231,7 +231,7 @@ def judge(mine: Standing, hello: Hello) -> Welcome | No:
 _COPY = "empty the slave's folder to have everything copied"
 
 
-def _misfit(mine: Standing, hello: Hello) -> str:
+def _misfit(mine: MasterStatus, hello: Hello) -> str:
     if hello.group != mine.group:
         return f"the slave is of group {hello.group!r}, this is {mine.group!r}; set brokerName"
     if hello.cluster_uid not in ("", mine.cluster_uid):
@@ -255,11 +255,11 @@ def _misfit(mine: Standing, hello: Hello) -> str:
     return ""
 
 
-def _welcome(mine: Standing, step: Step, at: int) -> Welcome:
+def _welcome(mine: MasterStatus, step: Step, at: int) -> Welcome:
     return Welcome(mine.cluster_uid, mine.epoch, mine.epochs, step, at, mine.grant_ms)
 
 
-def _range(mine: Standing) -> str:
+def _range(mine: MasterStatus) -> str:
     return f"goes from {mine.start} to {mine.end}"
 
 

@@ -65,7 +65,7 @@ class SealedMember(Protocol):
         ...
 
 
-class Orders(Protocol):
+class OrderHandler(Protocol):
     """The orders that a member with a register carries out."""
 
     async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
@@ -78,7 +78,7 @@ class Orders(Protocol):
 class HaServer:
     """The server; loop thread only. start() and close() are called once each."""
 
-    def __init__(self, member: SealedMember, keys: Keys, clock: Clock, orders: Orders | None = None) -> None:
+    def __init__(self, member: SealedMember, keys: Keys, clock: Clock, orders: OrderHandler | None = None) -> None:
         self._member = member
         self._orders = orders
         self._door = Door(keys)

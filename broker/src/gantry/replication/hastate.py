@@ -21,7 +21,7 @@ from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX, Member
 from gantry.replication.record import Holder, parse_holder
 
 
-class Role(Enum):
+class MemberRole(Enum):
     """What a member does at the moment."""
 
     MASTER = "master"
@@ -37,7 +37,7 @@ class MemberState:
     group: str
     store_uid: str
     me: Holder
-    role: Role
+    role: MemberRole
     epoch: int
     promise: int
     last_epoch: int
@@ -98,7 +98,7 @@ def read_state(source: documents.Document) -> MemberState:
         documents.text(source, "group"),
         documents.text(source, "storeUID"),
         me,
-        Role(documents.text(source, "role")),
+        MemberRole(documents.text(source, "role")),
         documents.integer(source, "epoch"),
         documents.integer(source, "promise"),
         documents.integer(source, "lastEpoch"),

@@ -32,7 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gantry.replication.handshake import Hello
-from gantry.replication.insync import Change, InSync
+from gantry.replication.insync import InSync, InSyncChange
 from gantry.replication.members import Member, SyncSet
 from gantry.replication.pace import Pace, Waits
 from gantry.wire.ha import Ack
@@ -46,7 +46,7 @@ _REFUSED_S = 2.0  # until a refused change of the set is tried again
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class InSyncPolicy:
     """min_in_sync: how many members, the master included, acknowledge a message. waits: how long the group waits for
     them.
     """
@@ -125,8 +125,8 @@ class InSyncTracker:
         start: int,
         confirmed: int,
         term: Term,
-        rules: Rules,
-        on_change: Callable[[Change], None] | None = None,
+        rules: InSyncPolicy,
+        on_change: Callable[[InSyncChange], None] | None = None,
     ) -> None:
         """on_change: hears which change of the set the register has to agree to; None: there is no register."""
         me, recorded = term.me, term.recorded
@@ -283,7 +283,7 @@ class InSyncTracker:
                 self._want(change, now_s)
                 return
 
-    def _want(self, change: Change, now_s: float) -> None:
+    def _want(self, change: InSyncChange, now_s: float) -> None:
         if self._on_change is not None:
             self._on_change(change)
         else:

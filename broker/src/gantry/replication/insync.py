@@ -30,7 +30,7 @@ from enum import Enum
 from gantry.replication.members import MEMBERS_MAX, Member, SyncSet, format_set
 
 
-class Kind(Enum):
+class ChangeKind(Enum):
     """The kind of a change of the set."""
 
     SHRINK = "shrink"
@@ -39,10 +39,10 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class InSyncChange:
     """One compare-and-set of the in-sync set, from `base` to `target`."""
 
-    kind: Kind
+    kind: ChangeKind
     member: Member  # the one that leaves or joins
     base: SyncSet
     target: SyncSet
@@ -66,7 +66,7 @@ class InSync:
         self.confirmed = confirmed
         self.min_in_sync = min_in_sync
         self.recorded = recorded  # the register's set, without `change`
-        self.change: Change | None = None  # sent or about to be, outcome unknown
+        self.change: InSyncChange | None = None  # sent or about to be, outcome unknown
         self._match: dict[Member, int] = {}  # of this epoch; our own share is reported like the others'
 
     # Queries
@@ -110,15 +110,15 @@ class InSync:
 
     # Changes to send; None: not now.  The same change may be sent again until it is settled.
 
-    def shrink(self, member: Member) -> Change | None:
+    def shrink(self, member: Member) -> InSyncChange | None:
         """Return the change that removes a member; None when it is not allowed or another change is under way."""
         if self.change is not None or member == self.share or member not in self.recorded:
             return None
         if len(self.recorded) - 1 < self.min_in_sync:
             return None
-        return self._begin(Kind.SHRINK, member, self.recorded - {member})
+        return self._begin(ChangeKind.SHRINK, member, self.recorded - {member})
 
-    def admit(self, member: Member) -> Change | None:
+    def admit(self, member: Member) -> InSyncChange | None:
         """Return the change that adds a member, in place of its former incarnation if that is in the set; None: not
         now.
         """
@@ -129,7 +129,7 @@ class InSync:
         former = {other for other in self.recorded if other.ordinal == member.ordinal}
         if any(other.incarnation > member.incarnation for other in former):
             return None  # an acknowledgement of a disk that has been lost since
-        kind = Kind.REPLACE if former else Kind.EXPAND
+        kind = ChangeKind.REPLACE if former else ChangeKind.EXPAND
         return self._begin(kind, member, (self.recorded - former) | {member})
 
     @property
@@ -137,9 +137,9 @@ class InSync:
         """The offset that a member must have acknowledged before it may join."""
         return max(self.confirmed, self.start)
 
-    def _begin(self, kind: Kind, member: Member, target: SyncSet) -> Change:
+    def _begin(self, kind: ChangeKind, member: Member, target: SyncSet) -> InSyncChange:
         # Before anything is sent `required` covers both outcomes.
-        self.change = Change(kind, member, self.recorded, target)
+        self.change = InSyncChange(kind, member, self.recorded, target)
         return self.change
 
     def _recount(self) -> int:

@@ -31,7 +31,7 @@ import aiohttp
 
 from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.model import documents
-from gantry.replication.record import Record, from_fields, to_fields
+from gantry.replication.record import RegisterRecord, from_fields, to_fields
 from gantry.replication.register import (
     RegisterConflictError,
     RegisterDamagedError,
@@ -82,7 +82,7 @@ class LeaseRegister:
             raise self._refused(status, body)
         return self._seen(body)
 
-    async def create(self, record: Record) -> Seen:
+    async def create(self, record: RegisterRecord) -> Seen:
         """Create the Lease; RegisterConflictError when there is one."""
         metadata = {
             "name": self._address.name,
@@ -92,7 +92,7 @@ class LeaseRegister:
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": _spec(record)}
         return await self._change("POST", self._folder, lease)
 
-    async def write(self, record: Record, version: str) -> Seen:
+    async def write(self, record: RegisterRecord, version: str) -> Seen:
         """Replace the record, if it still has this version."""
         metadata = {"resourceVersion": version, "annotations": self._annotations(record)}
         patch = {"metadata": metadata, "spec": _spec(record)}
@@ -160,14 +160,14 @@ class LeaseRegister:
                 f"{self._name}: {error}; delete it only with all members at hand, the group is then recovered from them"
             ) from error
 
-    def _annotations(self, record: Record) -> dict[str, str]:
+    def _annotations(self, record: RegisterRecord) -> dict[str, str]:
         fields = to_fields(record)
         return {_PREFIX + name: fields[name] for name in _ANNOTATED} | {
             f"{_PREFIX}write": f"{self._writer}-{next(self._numbers)}"
         }
 
 
-def _spec(record: Record) -> dict[str, object]:
+def _spec(record: RegisterRecord) -> dict[str, object]:
     return {
         "holderIdentity": to_fields(record)["holder"],
         "leaseTransitions": record.epoch,

@@ -24,10 +24,10 @@ from gantry.clock import Clock
 from gantry.errors import OutcomeUnknownError
 from gantry.replication import operations
 from gantry.replication.in_sync_tracker import InSyncTracker
-from gantry.replication.insync import Change
+from gantry.replication.insync import InSyncChange
 from gantry.replication.members import SyncSet
 from gantry.replication.operations import Denied
-from gantry.replication.record import Holder, Record
+from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
 from gantry.replication.serving_lease import ServingLease
 
@@ -153,15 +153,15 @@ class LeaseRenewal:
             return False
         return True  # another change is pending by now
 
-    def _look(self, record: Record) -> bool:
+    def _look(self, record: RegisterRecord) -> bool:
         """Set `is_lost` when another member leads, or none, and return it."""
         self.is_lost = record.holder != self._me or record.epoch != self._tracker.epoch
         return self.is_lost
 
-    def _wanted(self, record: Record, change: Change | None) -> Record:
+    def _wanted(self, record: RegisterRecord, change: InSyncChange | None) -> RegisterRecord:
         tracker = self._tracker
         renewed = operations.renew(record, self._me, tracker.epoch, tracker.confirmed, self._clock.now_ms())
-        assert isinstance(renewed, Record), "looked at before"
+        assert isinstance(renewed, RegisterRecord), "looked at before"
         if change is None or record.in_sync != change.base:
             return renewed
         least = tracker.rules.min_in_sync

@@ -26,7 +26,7 @@ from gantry.clock import Clock
 from gantry.errors import DiskFullError, StoreError
 from gantry.replication import slave
 from gantry.replication.haproof import Keys
-from gantry.replication.link_ends import LinkWaits, Sink
+from gantry.replication.link_ends import LinkWaits, SlaveEnd
 from gantry.replication.slave import Following
 from gantry.transport.addresses import split_address
 from gantry.wire import ha
@@ -44,7 +44,7 @@ _WORKS_S = 3.0  # a link that lasted as long works, also while nothing is writte
 class SlaveLink(asyncio.BufferedProtocol):
     """One connection to the master."""
 
-    def __init__(self, machine: Following, sink: Sink, clock: Clock, silence_s: float) -> None:
+    def __init__(self, machine: Following, sink: SlaveEnd, clock: Clock, silence_s: float) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.reason = "the connection was lost"
         self.is_final = False
@@ -132,20 +132,20 @@ class SlaveLink(asyncio.BufferedProtocol):
                     end = sink.append(action.offset, action.records)
                 except DiskFullError:
                     # The start of the master's log: older segments may be removed here too, which makes room.
-                    self._carry_out([other for other in actions if isinstance(other, slave.Marks)])
+                    self._carry_out([other for other in actions if isinstance(other, slave.MasterMarks)])
                     raise
                 machine.appended(action.offset, end)
                 self._hold()
-            elif isinstance(action, slave.Marks):
+            elif isinstance(action, slave.MasterMarks):
                 if machine.replica.echo not in (0, self._echo):
                     self._echo = machine.replica.echo
                     sink.beaten(self._heard_s)
                 sink.marks(machine.replica.confirmed, action.log_start, action.written)
             elif isinstance(action, slave.Apply):
                 sink.apply(action.number, action.changes)
-            elif isinstance(action, slave.Send):
+            elif isinstance(action, slave.SendToMaster):
                 self._write(action.data)
-            elif isinstance(action, slave.Promise):
+            elif isinstance(action, slave.PromiseRequest):
                 sink.promise(action.epoch, partial(self._promised, action.epoch))
             elif isinstance(action, slave.Adopt):
                 sink.adopt(action.welcome, self._adopted)
@@ -223,7 +223,7 @@ class Connector:
     def __init__(
         self,
         keys: Keys,
-        sink: Sink,
+        sink: SlaveEnd,
         clock: Clock,
         nonce: Callable[[], bytes],
         say: Callable[[str, str], object],

@@ -1,4 +1,4 @@
-"""What a link needs at the master's end (`Source`, `LinkRules`) and the slave's (`Sink`, `LinkWaits`)."""
+"""What a link needs at the master's end (`MasterEnd`, `LinkRules`) and the slave's (`SlaveEnd`, `LinkWaits`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gantry.wire.ha import Ack
 _AGAIN_S = 1.0
 
 
-class Source(Protocol):
+class MasterEnd(Protocol):
     """What the links call in the broker; all on the loop."""
 
     @property
@@ -74,7 +74,7 @@ class LinkRules:
     asks_grant: Callable[[], bool]
 
 
-class Sink(Protocol):
+class SlaveEnd(Protocol):
     """What the link calls in the broker; all on the loop."""
 
     def hello(self) -> tuple[Hello, int]:

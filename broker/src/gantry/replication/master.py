@@ -17,7 +17,18 @@ from collections.abc import Callable
 from enum import Enum
 from typing import NamedTuple
 
-from gantry.replication.handshake import Hello, No, Part, Standing, Step, Welcome, is_proven, judge, prove, read_hello
+from gantry.replication.handshake import (
+    Hello,
+    MasterStatus,
+    No,
+    ProofPurpose,
+    Step,
+    Welcome,
+    is_proven,
+    judge,
+    prove,
+    read_hello,
+)
 from gantry.replication.haproof import Keys
 from gantry.wire import ha
 from gantry.wire.ha import Ack, FrameType, MalformedHaError
@@ -26,7 +37,7 @@ from gantry.wire.ha import Ack, FrameType, MalformedHaError
 WINDOW_BYTES = 8 << 20
 
 
-class Send(NamedTuple):
+class SendToSlave(NamedTuple):
     """Action: send these bytes to the slave."""
 
     data: bytes
@@ -60,13 +71,13 @@ class Promised(NamedTuple):
     epoch: int
 
 
-class Ended(NamedTuple):
+class SlaveLinkEnded(NamedTuple):
     """The link has ended; actions before this one are still carried out."""
 
     reason: str
 
 
-Action = Send | Welcomed | Acked | Left | Commits | Promised | Ended
+Action = SendToSlave | Welcomed | Acked | Left | Commits | Promised | SlaveLinkEnded
 Judge = Callable[[Hello], Welcome | No]
 
 
@@ -117,8 +128,8 @@ class Feeding:
         assert len(data) == ha.PREAMBLE_BYTES and self._state is _State.OPENED
         self._slave_nonce = data[len(ha.MAGIC) :]
         self._state = _State.CHALLENGED
-        proof = prove(self._keys.first, Part.CHALLENGE, self._slave_nonce, self._nonce)
-        return [Send(ha.frame(FrameType.CHALLENGE, proof + self._nonce))]
+        proof = prove(self._keys.first, ProofPurpose.CHALLENGE, self._slave_nonce, self._nonce)
+        return [SendToSlave(ha.frame(FrameType.CHALLENGE, proof + self._nonce))]
 
     def frame(self, kind: FrameType, body: memoryview) -> list[Action]:
         """Take a frame. Return the actions."""
@@ -142,17 +153,17 @@ class Feeding:
         raise MalformedHaError(f"{kind.name} on a link that is {self._state.value}")
 
     def _greeted(self, proof: bytes, said: bytes) -> list[Action]:
-        if not is_proven(proof, self._keys, Part.HELLO, self._slave_nonce, self._nonce, said):
+        if not is_proven(proof, self._keys, ProofPurpose.HELLO, self._slave_nonce, self._nonce, said):
             return self._end("it does not know the secret; set the same replication secret on both")
         hello = read_hello(said)
         answer = self._judgement(hello)
         if isinstance(answer, No):
-            return [Send(ha.frame(FrameType.REFUSED, answer.reason.encode())), *self._end(answer.reason)]
+            return [SendToSlave(ha.frame(FrameType.REFUSED, answer.reason.encode())), *self._end(answer.reason)]
         welcome = answer.encode()
-        out = Send(
+        out = SendToSlave(
             ha.frame(
                 FrameType.WELCOME,
-                prove(self._keys.first, Part.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome,
+                prove(self._keys.first, ProofPurpose.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome,
             )
         )
         if answer.step is not Step.FOLLOW:
@@ -183,12 +194,12 @@ class Feeding:
 
     def refuse(self, reason: str) -> list[Action]:
         """End the link for a reason of the master's; an authenticated peer is told the reason."""
-        told: list[Action] = [Send(ha.frame(FrameType.REFUSED, reason.encode()))] if self.is_known else []
+        told: list[Action] = [SendToSlave(ha.frame(FrameType.REFUSED, reason.encode()))] if self.is_known else []
         return [*told, *self._end(reason)]
 
     def _end(self, reason: str) -> list[Action]:
         self._state = _State.ENDED
-        return [Ended(reason)]
+        return [SlaveLinkEnded(reason)]
 
 
 def preamble_fault(data: bytes) -> str:
@@ -203,7 +214,7 @@ def preamble_fault(data: bytes) -> str:
     return ""
 
 
-def standing_judge(standing: Callable[[], Standing], tail: Callable[[int], int]) -> Judge:
+def standing_judge(standing: Callable[[], MasterStatus], tail: Callable[[int], int]) -> Judge:
     """Return a judge that compares the tables of epochs and the bytes before the slave's end.
 
     tail: returns our checksum of the bytes before an offset.

@@ -30,7 +30,7 @@ from gantry.store.segments import Segments, create_segment
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class StoreIdentity:
     """Ids of the cluster and of this folder; cluster_uid is empty until a slave has connected to its master."""
 
     cluster_uid: str
@@ -50,13 +50,13 @@ class Plan:
     store_uid: str = ""
 
 
-def load_identity(disk: Disk, root: str) -> Identity | None:
+def load_identity(disk: Disk, root: str) -> StoreIdentity | None:
     """Return the folder's identity; None for a folder that never was a member's. StoreError when it is damaged."""
     source = statefile.read_object(disk, filenames.identity(root))
     if source is None:
         return None
     try:
-        found = Identity(documents.text(source, "clusterUID"), documents.text(source, "storeUID"))
+        found = StoreIdentity(documents.text(source, "clusterUID"), documents.text(source, "storeUID"))
     except ValueError as error:
         raise StoreError(f"{filenames.identity(root)}: {error}") from error
     if not found.store_uid:
@@ -64,7 +64,7 @@ def load_identity(disk: Disk, root: str) -> Identity | None:
     return found
 
 
-def save_identity(disk: Disk, root: str, identity: Identity) -> None:
+def save_identity(disk: Disk, root: str, identity: StoreIdentity) -> None:
     """Write the identity. Durable when it returns."""
     disk.make_folders(filenames.ours(root))
     table = {"clusterUID": identity.cluster_uid, "storeUID": identity.store_uid}

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gantry.replication.members import DISKS_MAX, MEMBERS_MAX, NUMBER_MAX, SyncSet, disk_of, format_set
-from gantry.replication.record import Holder, Phase, Record, Store
+from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
 
 
 class Denied(NamedTuple):
@@ -24,7 +24,7 @@ class Denied(NamedTuple):
 # Operations of a master
 
 
-def renew(record: Record, me: Holder, epoch: int, confirmed: int, now_ms: int) -> Record | Denied:
+def renew(record: RegisterRecord, me: Holder, epoch: int, confirmed: int, now_ms: int) -> RegisterRecord | Denied:
     """RENEW: extend the lease and raise the confirm floor. The record changes, so older requests of this master
     fail.
     """
@@ -35,9 +35,9 @@ def renew(record: Record, me: Holder, epoch: int, confirmed: int, now_ms: int) -
 
 
 def change_set(
-    record: Record, me: Holder, epoch: int, base: SyncSet, target: SyncSet, min_in_sync: int
-) -> Record | Denied:
-    """SHRINK, EXPAND or REPLACE, as in `insync.Change`; a set that gets smaller keeps at least `min_in_sync`
+    record: RegisterRecord, me: Holder, epoch: int, base: SyncSet, target: SyncSet, min_in_sync: int
+) -> RegisterRecord | Denied:
+    """SHRINK, EXPAND or REPLACE, as in `insync.InSyncChange`; a set that gets smaller keeps at least `min_in_sync`
     members.
     """
     denied = _not_mine(record, me, epoch)
@@ -56,7 +56,7 @@ def change_set(
     return replace(record, in_sync=target, set_version=record.set_version + 1)
 
 
-def take_next_epoch(record: Record, me: Holder, store_uid: str, log_end: int) -> Record | Denied:
+def take_next_epoch(record: RegisterRecord, me: Holder, store_uid: str, log_end: int) -> RegisterRecord | Denied:
     """SELF-EPOCH: a new process of the holder begins the next epoch."""
     if record.phase is not Phase.ACTIVE or record.holder is None:
         return Denied(f"the group is {record.phase.value}")
@@ -70,7 +70,7 @@ def take_next_epoch(record: Record, me: Holder, store_uid: str, log_end: int) ->
     return _next_epoch(record, me, Phase.ACTIVE)
 
 
-def hand_over(record: Record, me: Holder, epoch: int, target: Holder, keep: int = 0) -> Record | Denied:
+def hand_over(record: RegisterRecord, me: Holder, epoch: int, target: Holder, keep: int = 0) -> RegisterRecord | Denied:
     """HANDOVER: another member of the set leads the next epoch; the caller has checked that it is ready.
 
     keep: > 0 when this member stops afterwards: it leaves the set with the same write, if at least `keep` others
@@ -91,29 +91,29 @@ def hand_over(record: Record, me: Holder, epoch: int, target: Holder, keep: int 
 # Operations of a coordinator
 
 
-def bootstrap(cluster_uid: str, lease_duration_s: int) -> Record:
+def bootstrap(cluster_uid: str, lease_duration_s: int) -> RegisterRecord:
     """BOOTSTRAP: the first record of a group whose disks are all empty."""
-    return Record(cluster_uid, 1, Phase.BOOTSTRAPPING, lease_duration_s=lease_duration_s)
+    return RegisterRecord(cluster_uid, 1, Phase.BOOTSTRAPPING, lease_duration_s=lease_duration_s)
 
 
 def recreate(
-    cluster_uid: str, promises: Iterable[int], stores: tuple[tuple[int, Store], ...], lease_duration_s: int
-) -> Record | Denied:
+    cluster_uid: str, promises: Iterable[int], stores: tuple[tuple[int, MemberDisk], ...], lease_duration_s: int
+) -> RegisterRecord | Denied:
     """RECREATE: a record for a lost or outdated register; `promises` and `stores` are those of *every* member."""
     epoch = max(promises, default=0) + 1
     if epoch > NUMBER_MAX:
         return Denied("there is no epoch left")
-    return Record(cluster_uid, epoch, Phase.RECOVERING, stores=stores, lease_duration_s=lease_duration_s)
+    return RegisterRecord(cluster_uid, epoch, Phase.RECOVERING, stores=stores, lease_duration_s=lease_duration_s)
 
 
-def seal(record: Record) -> Record | Denied:
+def seal(record: RegisterRecord) -> RegisterRecord | Denied:
     """SEAL: end the epoch; the group has no master, and the set is frozen. A sealed group may be sealed again."""
     if record.phase not in (Phase.ACTIVE, Phase.SEALED):
         return Denied(f"a group that is {record.phase.value} has no master to seal")
     return _next_epoch(record, None, Phase.SEALED)
 
 
-def promote(record: Record, chosen: Holder, in_sync: SyncSet) -> Record | Denied:
+def promote(record: RegisterRecord, chosen: Holder, in_sync: SyncSet) -> RegisterRecord | Denied:
     """PROMOTE: `chosen` leads the sealed epoch; every member of `in_sync` promised it and has all acknowledged
     messages.
     """
@@ -132,7 +132,7 @@ def promote(record: Record, chosen: Holder, in_sync: SyncSet) -> Record | Denied
     )
 
 
-def force(record: Record, chosen: Holder, log_end: int) -> Record | Denied:
+def force(record: RegisterRecord, chosen: Holder, log_end: int) -> RegisterRecord | Denied:
     """FORCE: on an operator's request `chosen` leads the sealed epoch alone; messages that only others have are
     lost.
     """
@@ -148,12 +148,12 @@ def force(record: Record, chosen: Holder, log_end: int) -> Record | Denied:
     )  # fmt: skip
 
 
-def last(record: Record, lease_duration_s: int) -> Record:
+def last(record: RegisterRecord, lease_duration_s: int) -> RegisterRecord:
     """Return the record with another duration of the lease, in seconds, from the next renewal on."""
     return replace(record, lease_duration_s=lease_duration_s)
 
 
-def admit(record: Record, ordinal: int, store_uid: str) -> Record | Denied:
+def admit(record: RegisterRecord, ordinal: int, store_uid: str) -> RegisterRecord | Denied:
     """ADMIT: give a new disk of an ordinal a number that no earlier disk had."""
     if not 0 <= ordinal < MEMBERS_MAX or not store_uid:
         return Denied(f"ordinal {ordinal} with the store {store_uid!r}")
@@ -165,29 +165,29 @@ def admit(record: Record, ordinal: int, store_uid: str) -> Record | Denied:
     disk = 0 if former is None else former.disk + 1
     if disk >= DISKS_MAX:
         return Denied(f"ordinal {ordinal} has had {DISKS_MAX} disks")
-    return _with_store(record, ordinal, Store(store_uid, disk))
+    return _with_store(record, ordinal, MemberDisk(store_uid, disk))
 
 
-def remove(record: Record, ordinal: int) -> Record | Denied:
+def remove(record: RegisterRecord, ordinal: int) -> RegisterRecord | Denied:
     """REMOVE: take an ordinal out of the group; it must have left the set before."""
     if any(member.ordinal == ordinal for member in record.in_sync):
         return Denied(f"ordinal {ordinal} is in {format_set(record.in_sync)}")
     former = dict(record.stores).get(ordinal)
-    return record if former is None else _with_store(record, ordinal, Store("", former.disk))
+    return record if former is None else _with_store(record, ordinal, MemberDisk("", former.disk))
 
 
-def _with_store(record: Record, ordinal: int, store: Store) -> Record:
+def _with_store(record: RegisterRecord, ordinal: int, store: MemberDisk) -> RegisterRecord:
     others = [entry for entry in record.stores if entry[0] != ordinal]
     return replace(record, stores=tuple(sorted([*others, (ordinal, store)])))
 
 
-def _not_mine(record: Record, me: Holder, epoch: int) -> Denied | None:
+def _not_mine(record: RegisterRecord, me: Holder, epoch: int) -> Denied | None:
     if record.holder != me or record.epoch != epoch:
         return Denied(f"{record.holder or 'nobody'} leads in epoch {record.epoch}, not {me} in {epoch}")
     return None
 
 
-def _next_epoch(record: Record, holder: Holder | None, phase: Phase) -> Record | Denied:
+def _next_epoch(record: RegisterRecord, holder: Holder | None, phase: Phase) -> RegisterRecord | Denied:
     if record.epoch >= NUMBER_MAX:
         return Denied("there is no epoch left")
     return replace(record, epoch=record.epoch + 1, holder=holder, phase=phase)

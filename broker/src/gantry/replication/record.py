@@ -59,7 +59,7 @@ class Holder(NamedTuple):
         return f"{self.member}/{self.process}"
 
 
-class Store(NamedTuple):
+class MemberDisk(NamedTuple):
     """The disk of an ordinal; an empty uid: the disk was removed."""
 
     uid: str
@@ -67,7 +67,7 @@ class Store(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class RegisterRecord:
     """The register's contents. The constructor raises ValueError for values that do not fit together."""
 
     cluster_uid: str
@@ -76,7 +76,7 @@ class Record:
     holder: Holder | None = None
     in_sync: SyncSet = frozenset()
     set_version: int = 0
-    stores: tuple[tuple[int, Store], ...] = ()  # by ordinal
+    stores: tuple[tuple[int, MemberDisk], ...] = ()  # by ordinal
     confirm_floor: int = 0
     lease_duration_s: int = 15
     renewed_ms: int = 0
@@ -91,12 +91,12 @@ class Record:
         if self.holder is not None and self.holder.member not in self.in_sync:
             raise ValueError(f"the holder {self.holder} is not in {format_set(self.in_sync)}")
 
-    def store(self, ordinal: int) -> Store | None:
+    def store(self, ordinal: int) -> MemberDisk | None:
         """Return the disk of an ordinal; None when it has none."""
         return next((store for other, store in self.stores if other == ordinal and store.uid), None)
 
 
-def to_fields(record: Record) -> dict[str, str]:
+def to_fields(record: RegisterRecord) -> dict[str, str]:
     """Return the record as names and texts."""
     return {
         "cluster-uid": record.cluster_uid,
@@ -112,9 +112,9 @@ def to_fields(record: Record) -> dict[str, str]:
     }
 
 
-def from_fields(fields: Mapping[str, object]) -> Record:
+def from_fields(fields: Mapping[str, object]) -> RegisterRecord:
     """Return the record in these texts; unknown names are ignored. ValueError for a missing or invalid value."""
-    return Record(
+    return RegisterRecord(
         cluster_uid=_text(fields, "cluster-uid"),
         epoch=_number(fields, "epoch"),
         phase=Phase(_text(fields, "phase")),
@@ -138,14 +138,14 @@ def parse_holder(text: str) -> Holder | None:
     return Holder(parse_member(member), process)
 
 
-def parse_stores(text: str) -> tuple[tuple[int, Store], ...]:
+def parse_stores(text: str) -> tuple[tuple[int, MemberDisk], ...]:
     """Return the stores of a text like `0=8f1c:0,1=77aa:2`, ordered by ordinal; ValueError for anything else."""
     found = []
     for each in text.split(",") if text else []:
         match = _STORE.fullmatch(each)
         if match is None or int(match[1]) >= MEMBERS_MAX or int(match[3]) >= DISKS_MAX:
             raise ValueError(f"{each!r} is no store, expected ORDINAL=UID:DISK")
-        found.append((int(match[1]), Store(match[2], int(match[3]))))
+        found.append((int(match[1]), MemberDisk(match[2], int(match[3]))))
     if len({ordinal for ordinal, _ in found}) != len(found):
         raise ValueError(f"{text!r} names an ordinal twice")
     return tuple(sorted(found))

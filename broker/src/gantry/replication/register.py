@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from gantry.errors import GantryError
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 
 
 class RegisterError(GantryError):
@@ -45,7 +45,7 @@ class RegisterDamagedError(RegisterError):
 class Seen(NamedTuple):
     """The record and its version, as they were read."""
 
-    record: Record
+    record: RegisterRecord
     version: str
 
 
@@ -56,11 +56,11 @@ class Register(Protocol):
         """Return record and version; None when there is no register."""
         ...
 
-    async def create(self, record: Record) -> Seen:
+    async def create(self, record: RegisterRecord) -> Seen:
         """Create the register; RegisterConflictError when there is one."""
         ...
 
-    async def write(self, record: Record, version: str) -> Seen:
+    async def write(self, record: RegisterRecord, version: str) -> Seen:
         """Replace the record, if it still has this version."""
         ...
 

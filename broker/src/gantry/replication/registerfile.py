@@ -25,7 +25,7 @@ from functools import partial
 from secrets import token_hex
 
 from gantry.errors import OutcomeUnknownError, StoreError
-from gantry.replication.record import Record, from_fields, to_fields
+from gantry.replication.record import RegisterRecord, from_fields, to_fields
 from gantry.replication.register import (
     RegisterConflictError,
     RegisterDamagedError,
@@ -69,11 +69,11 @@ class FileRegister:
         except OutcomeUnknownError as error:
             raise RegisterUnavailableError(str(error)) from error
 
-    async def create(self, record: Record) -> Seen:
+    async def create(self, record: RegisterRecord) -> Seen:
         """Create the register; RegisterConflictError when there is one."""
         return _there(await self._locked(partial(self._create, record)))
 
-    async def write(self, record: Record, version: str) -> Seen:
+    async def write(self, record: RegisterRecord, version: str) -> Seen:
         """Replace the record, if it still has this version."""
         return _there(await self._locked(partial(self._replace, record, version)))
 
@@ -128,13 +128,13 @@ class FileRegister:
         except StoreError as error:
             raise RegisterUnavailableError(str(error)) from error
 
-    def _create(self, record: Record) -> Seen:
+    def _create(self, record: RegisterRecord) -> Seen:
         found = self._load()
         if found is not None:
             raise RegisterConflictError(f"{self._path} exists, version {found.version}")
         return self._save(record, 1)
 
-    def _replace(self, record: Record, version: str) -> Seen:
+    def _replace(self, record: RegisterRecord, version: str) -> Seen:
         found = self._load()
         if found is None:
             raise RegisterGoneError(f"{self._path} does not exist")
@@ -142,7 +142,7 @@ class FileRegister:
             raise RegisterConflictError(f"{self._path} has version {found.version}, expected {version}")
         return self._save(record, int(version.partition("-")[0]) + 1)
 
-    def _save(self, record: Record, number: int) -> Seen:
+    def _save(self, record: RegisterRecord, number: int) -> Seen:
         chance = token_hex(_CHANCE_BYTES)
         try:
             table: dict[str, object] = {**to_fields(record), "version": number, "chance": chance}

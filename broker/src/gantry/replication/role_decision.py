@@ -21,10 +21,10 @@ from typing import NamedTuple
 from gantry.replication import operations
 from gantry.replication.members import disk_of
 from gantry.replication.operations import Denied
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, RegisterRecord
 
 
-class Known(NamedTuple):
+class OwnState(NamedTuple):
     """What the member knows about itself: its identity, log and promise."""
 
     me: Holder
@@ -44,7 +44,7 @@ class Lead(NamedTuple):
 class Claim(NamedTuple):
     """Write this record, then lead its epoch."""
 
-    record: Record
+    record: RegisterRecord
 
 
 class Follow(NamedTuple):
@@ -63,13 +63,13 @@ class Stand(NamedTuple):
 RoleDecision = Lead | Claim | Follow | Stand
 
 
-def disk_in(record: Record, ordinal: int, store_uid: str) -> int | None:
+def disk_in(record: RegisterRecord, ordinal: int, store_uid: str) -> int | None:
     """Return the number that the register gave this disk; None when it does not know the disk."""
     store = record.store(ordinal)
     return store.disk if store is not None and store.uid == store_uid else None
 
 
-def decide_role(record: Record | None, known: Known) -> RoleDecision:
+def decide_role(record: RegisterRecord | None, known: OwnState) -> RoleDecision:
     """Return the member's role. record: None when there is no register."""
     if record is None:
         return Stand("the group has no register yet; a coordinator makes it when every member answers")

@@ -16,7 +16,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
-from gantry.replication.handshake import Hello, Part, Step, Welcome, is_proven, prove, read_welcome
+from gantry.replication.handshake import Hello, ProofPurpose, Step, Welcome, is_proven, prove, read_welcome
 from gantry.replication.haproof import Keys
 from gantry.replication.replica import Replica
 from gantry.wire import ha
@@ -26,7 +26,7 @@ from gantry.wire.ha import Ack, FrameType, MalformedHaError
 _WORTH_BYTES = 1 << 20
 
 
-class Send(NamedTuple):
+class SendToMaster(NamedTuple):
     """Action: send these bytes to the master."""
 
     data: bytes
@@ -58,7 +58,7 @@ class Apply(NamedTuple):
     changes: list[object]
 
 
-class Marks(NamedTuple):
+class MasterMarks(NamedTuple):
     """The master's marks: the confirmed offset, and where its log begins and ends."""
 
     confirmed: int
@@ -66,20 +66,20 @@ class Marks(NamedTuple):
     written: int
 
 
-class Promise(NamedTuple):
+class PromiseRequest(NamedTuple):
     """Put the promise of this epoch on the disk, then call promised(); the master asks for it."""
 
     epoch: int
 
 
-class Ended(NamedTuple):
+class MasterLinkEnded(NamedTuple):
     """The link has ended. is_final: the next one fails too until an operator acts."""
 
     reason: str
     is_final: bool = False
 
 
-Action = Send | Adopt | Reshape | Append | Apply | Marks | Promise | Ended
+Action = SendToMaster | Adopt | Reshape | Append | Apply | MasterMarks | PromiseRequest | MasterLinkEnded
 
 
 class _State(Enum):
@@ -145,15 +145,17 @@ class Following:
     def _challenged(self, proof: bytes, nonce: bytes) -> list[Action]:
         if len(nonce) != ha.NONCE_BYTES:
             raise MalformedHaError(f"a nonce of {len(nonce)} bytes, expected {ha.NONCE_BYTES}")
-        if not is_proven(proof, self._keys, Part.CHALLENGE, self._nonce, nonce):
+        if not is_proven(proof, self._keys, ProofPurpose.CHALLENGE, self._nonce, nonce):
             return self._end("the master does not know our secret; set the same replication secret on both", True)
         self._master_nonce = nonce
         self._state = _State.CHALLENGED
         said = self._hello.encode()
-        return [Send(ha.frame(FrameType.HELLO, prove(self._keys.first, Part.HELLO, self._nonce, nonce, said) + said))]
+        return [SendToMaster(
+            ha.frame(FrameType.HELLO, prove(self._keys.first, ProofPurpose.HELLO, self._nonce, nonce, said) + said)
+        )]
 
     def _welcomed(self, proof: bytes, said: bytes) -> list[Action]:
-        if not is_proven(proof, self._keys, Part.WELCOME, self._nonce, self._master_nonce, said):
+        if not is_proven(proof, self._keys, ProofPurpose.WELCOME, self._nonce, self._master_nonce, said):
             raise MalformedHaError("a welcome with a wrong proof")
         welcome = read_welcome(said)
         if welcome.step is not Step.FOLLOW:
@@ -176,15 +178,15 @@ class Following:
             raise MalformedHaError(f"a chunk at {chunk.offset}, our log ends at {self.replica.written}")
         return [Append(chunk.offset, chunk.records), self._marks(0, chunk.confirmed, chunk.log_start)]
 
-    def _marks(self, written: int, confirmed: int, log_start: int) -> Marks:
+    def _marks(self, written: int, confirmed: int, log_start: int) -> MasterMarks:
         # The bytes of a chunk count after they are appended, which is the action before this one.
         self.replica.confirm(confirmed)
-        return Marks(confirmed, log_start, written)
+        return MasterMarks(confirmed, log_start, written)
 
     def _asked_to_promise(self, epoch: int) -> list[Action]:
         if epoch <= self.epoch:
             raise MalformedHaError(f"the promise of epoch {epoch}, this link is of {self.epoch}")
-        return [Promise(epoch)]
+        return [PromiseRequest(epoch)]
 
     def promised(self, epoch: int) -> bytes:
         """Note that the promise is on the disk. Return the last bytes to send on this link."""
@@ -220,4 +222,4 @@ class Following:
 
     def _end(self, reason: str, is_final: bool = False) -> list[Action]:
         self._state = _State.ENDED
-        return [Ended(reason, is_final)]
+        return [MasterLinkEnded(reason, is_final)]

@@ -30,7 +30,7 @@ from gantry.replication.catch_up_pacing import CatchUpPacing, Ration
 from gantry.replication.handshake import Hello
 from gantry.replication.haproof import Keys
 from gantry.replication.in_sync_tracker import NEAR_BYTES
-from gantry.replication.link_ends import LinkRules, Source
+from gantry.replication.link_ends import LinkRules, MasterEnd
 from gantry.replication.master import Feeding, preamble_fault
 from gantry.transport.listening import listen
 from gantry.wire import ha
@@ -52,7 +52,7 @@ class SlaveLinks:
         self,
         keys: Keys,
         epoch: int,
-        source: Source,
+        source: MasterEnd,
         clock: Clock,
         nonce: Callable[[], bytes],
         pacing: CatchUpPacing,
@@ -230,7 +230,7 @@ class Link(asyncio.Protocol):
 
     def _carry_out(self, actions: list[master.Action]) -> None:
         for action in actions:
-            if isinstance(action, master.Send):
+            if isinstance(action, master.SendToSlave):
                 self._write(action.data)
             elif isinstance(action, master.Acked):
                 assert self._machine.hello is not None

@@ -14,8 +14,8 @@ from gantry.errors import Refusal, StoreError
 from gantry.replication.epochs import table_of
 from gantry.replication.haapi import Answer
 from gantry.replication.haproof import Keys
-from gantry.replication.hastate import Role
-from gantry.replication.member_files import Identity
+from gantry.replication.hastate import MemberRole
+from gantry.replication.member_files import StoreIdentity
 from gantry.replication.term_promise import TermPromise
 from gantry.wire.codes import ResponseCode
 from testkit.simclock import SimClock
@@ -48,8 +48,8 @@ class Alone:
 
     is_reshaping, granted_until_s = False, 0.0
 
-    def status(self) -> Role:
-        return Role.NONE
+    def status(self) -> MemberRole:
+        return MemberRole.NONE
 
     def step_down(self, epoch: int) -> None:
         pass
@@ -58,7 +58,8 @@ class Alone:
 def member() -> tuple[Fencing, Hanging, WriteGate]:
     """One that neither leads nor follows."""
     keys, table = Keys(b"a secret for tests"), table_of([(1, 0)])
-    made, gate = Membership(keys, Identity("cluster", "store"), table, TermPromise(1), 0, 1, True, "p"), WriteGate()
+    made = Membership(keys, StoreIdentity("cluster", "store"), table, TermPromise(1), 0, 1, True, "p")
+    gate = WriteGate()
     promise_writer, role = Hanging(made), Alone()
     parts = SimpleNamespace(store=STORE, gate=gate, clock=SimClock())
     return Fencing(made, "broker-a", role, promise_writer, parts), promise_writer, gate  # type: ignore[arg-type]
@@ -83,4 +84,4 @@ def test_a_master_that_was_sealed_for_want_of_slaves_says_so() -> None:
     assert not fencing.state().is_short
     gate.shut(GATE_SHORT, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "too few"))
     state = fencing.state()
-    assert state.is_short and state.role is Role.NONE and not state.is_writable
+    assert state.is_short and state.role is MemberRole.NONE and not state.is_writable

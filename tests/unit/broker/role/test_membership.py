@@ -16,7 +16,7 @@ from gantry.errors import ConfigError
 from gantry.replication import member_files
 from gantry.replication.epochs import table_of
 from gantry.replication.haproof import Keys
-from gantry.replication.member_files import Identity
+from gantry.replication.member_files import StoreIdentity
 from gantry.replication.term_promise import TermPromise
 from gantry.store.settings import StoreSettings
 from testkit.simdisk import SimDisk
@@ -111,7 +111,7 @@ def test_a_broker_in_no_group_is_a_cluster_and_stays_that_one_as_a_master(tmp_pa
 
 
 def member(*epochs: tuple[int, int]) -> Membership:
-    return Membership(b"", Identity("cluster", "store"), table_of(epochs))
+    return Membership(b"", StoreIdentity("cluster", "store"), table_of(epochs))
 
 
 def test_the_first_mastership_owns_the_whole_log() -> None:

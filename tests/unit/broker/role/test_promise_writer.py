@@ -8,7 +8,7 @@ from gantry.errors import StoreError
 from gantry.replication import term_promise
 from gantry.replication.epochs import EpochTable
 from gantry.replication.haproof import Keys
-from gantry.replication.member_files import Identity
+from gantry.replication.member_files import StoreIdentity
 from gantry.store.background import InlineBackground
 from testkit.simdisk import SimDisk
 
@@ -16,7 +16,7 @@ from testkit.simdisk import SimDisk
 def test_a_part_that_has_ended_promises_nothing_more() -> None:
     disk, root = SimDisk(), "/member"
     disk.make_folders(f"{root}/gantry")
-    member = Membership(Keys(b"k" * 32), Identity("c", "s"), EpochTable())
+    member = Membership(Keys(b"k" * 32), StoreIdentity("c", "s"), EpochTable())
     promise_writer = PromiseWriter(member, disk, root, InlineBackground().housekeeper)
     heard: list[StoreError | None] = []
     promise_writer.promise(3, heard.append)

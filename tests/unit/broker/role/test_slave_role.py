@@ -13,13 +13,13 @@ import pytest
 from gantry.append.admit import WriteGate
 from gantry.broker.role.membership import Membership
 from gantry.broker.role.promise_writer import PromiseWriter
-from gantry.broker.role.slave_role import Outside, Place, SlaveRole
+from gantry.broker.role.slave_role import MemberFolder, SlaveHooks, SlaveRole
 from gantry.errors import StoreError
 from gantry.replication import member_files, term_promise
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step, Welcome
 from gantry.replication.haproof import Keys
-from gantry.replication.member_files import Identity
+from gantry.replication.member_files import StoreIdentity
 from gantry.replication.term_promise import TermPromise
 from gantry.store.background import InlineBackground
 from testkit.simdisk import SimDisk
@@ -35,7 +35,7 @@ class Slave:
     def __init__(self, has_register: bool, promise: int, cluster_uid: str = "cluster") -> None:
         self.disk = SimDisk()
         self.background = InlineBackground(at_once=False)
-        identity = Identity(cluster_uid, "store")
+        identity = StoreIdentity(cluster_uid, "store")
         member_files.save_identity(self.disk, ROOT, identity)
         member_files.save_epochs(self.disk, ROOT, FOLLOWED)
         term_promise.save(self.disk, ROOT, TermPromise(1, promise=promise))
@@ -55,10 +55,10 @@ class Slave:
             store,  # type: ignore[arg-type]
             self.member,
             self.promise_writer,
-            Place(self.disk, ROOT, self.background.housekeeper, "broker-a"),
+            MemberFolder(self.disk, ROOT, self.background.housekeeper, "broker-a"),
             SimpleNamespace(offsets=None),  # type: ignore[arg-type]
             WriteGate(),
-            Outside(lambda: "", lambda: "", lambda: None, self.restarts.append, lambda: None),
+            SlaveHooks(lambda: "", lambda: "", lambda: None, self.restarts.append, lambda: None),
         )
 
     def welcome(self, welcome: Welcome) -> None:

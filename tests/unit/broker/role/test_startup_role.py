@@ -9,14 +9,14 @@ from pathlib import Path
 from gantry.broker.role import startup_role
 from gantry.broker.role.membership import Membership
 from gantry.broker.role.register_reader import RegisterReader
-from gantry.broker.role.startup_role import Part
+from gantry.broker.role.startup_role import StartupRole
 from gantry.broker.settings.config import Role
 from gantry.replication import member_files
 from gantry.replication.epochs import table_of
 from gantry.replication.haproof import Keys
-from gantry.replication.member_files import Identity
+from gantry.replication.member_files import StoreIdentity
 from gantry.replication.members import Member
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, RegisterRecord
 from gantry.replication.register import Register
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.term_promise import TermPromise
@@ -40,25 +40,25 @@ RECORD = replace(ACTIVE, confirm_floor=0)
 class Scene:
     """Ordinal 0, which led epoch 4 in an earlier process, and a register."""
 
-    def __init__(self, record: Record = RECORD) -> None:
+    def __init__(self, record: RegisterRecord = RECORD) -> None:
         self.disk = SimDisk()
         self.store = opened(small(ROOT), disk=self.disk)
         epochs = table_of([(4, 0)])
         term_promise = TermPromise(0, promise=4)
-        keys, identity = Keys(b"a secret for tests"), Identity("1f0e7d", "8f1c")
+        keys, identity = Keys(b"a secret for tests"), StoreIdentity("1f0e7d", "8f1c")
         self.member = Membership(keys, identity, epochs, term_promise, place=0, has_register=True, process="again")
         self.register = LossyRegister(FileRegister("/register/b0", SimDisk()))
         asyncio.run(self._make(record))
 
-    async def _make(self, record: Record) -> None:
+    async def _make(self, record: RegisterRecord) -> None:
         await self.register.create(record)
 
-    def choose(self) -> Part:
+    def choose(self) -> StartupRole:
         register: Register = self.register  # type: ignore[assignment]
         reader = RegisterReader(register, self.member, self.store)
         return asyncio.run(startup_role.choose(CONFIG, reader, self.store, self.disk))
 
-    def record(self) -> Record:
+    def record(self) -> RegisterRecord:
         seen = asyncio.run(self.register.read())
         assert seen is not None
         return seen.record

@@ -25,7 +25,7 @@ from gantry.broker.settings import sources
 from gantry.errors import StoreError
 from gantry.replication.haapi import Answer, refuse, why_not_sealed
 from gantry.replication.haproof import Keys
-from gantry.replication.hastate import MemberState, Role
+from gantry.replication.hastate import MemberRole, MemberState
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from gantry.broker.role.promise_writer import PromiseWriter
     from gantry.broker.settings.config import BrokerConfig
     from gantry.clock import Clock
-    from gantry.replication.haserver import HaServer, Orders
+    from gantry.replication.haserver import HaServer, OrderHandler
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
 _RESTART_MS = 1000
@@ -67,7 +67,7 @@ class Fencing:
         end = store.written.offset
         table = member.epochs.within(end)
         role, is_sound, shut = self._role.status(), store.failed is None, self._parts.gate.reasons
-        is_master = role is Role.MASTER
+        is_master = role is MemberRole.MASTER
         return MemberState(
             member.identity.cluster_uid,
             self._name,
@@ -144,7 +144,7 @@ class Fencing:
 
 
 async def open_door(
-    config: BrokerConfig, fencing: Fencing, clock: Clock, orders: Orders | None
+    config: BrokerConfig, fencing: Fencing, clock: Clock, orders: OrderHandler | None
 ) -> tuple[HaServer, int] | None:
     """Start the server of `/ha/v1`. Return it and its port; None when it is not configured."""
     network = config.network

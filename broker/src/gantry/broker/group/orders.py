@@ -1,4 +1,4 @@
-"""Carries out the orders of `/ha/v1`, except seals: implements `replication.haserver.Orders`.
+"""Carries out the orders of `/ha/v1`, except seals: implements `replication.haserver.OrderHandler`.
 
     nudge       read the register now
     handover    make another member the master (`handover`)
@@ -63,7 +63,7 @@ class Orders:
         )
 
     async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
-        """Carry out one of `haapi.ORDERS`; errors are those of `replication.haserver.Orders`."""
+        """Carry out one of `haapi.ORDERS`; errors are those of `replication.haserver.OrderHandler`."""
         match call:
             case haapi.NUDGE:
                 self._watcher.hurry()

@@ -10,12 +10,10 @@ from gantry.broker.role import master_role, slave_role
 from gantry.broker.role.master_role import MasterRole
 from gantry.broker.role.mastership import GRANT_RENEWALS, Mastership
 from gantry.broker.role.membership import Membership
-from gantry.broker.role.register_watcher import Outside as WatcherOutside
-from gantry.broker.role.register_watcher import RegisterWatcher
-from gantry.broker.role.register_watcher import Rules as WatcherRules
+from gantry.broker.role.register_watcher import RegisterWatcher, WatcherHooks, WatcherSettings
 from gantry.broker.role.slave_feed import GroupFacts
 from gantry.broker.role.slave_role import SlaveRole
-from gantry.broker.role.slave_tables import Tables
+from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.shares import replication_waits
 from gantry.broker.stalled import GATE_STALLED
@@ -36,7 +34,7 @@ if TYPE_CHECKING:
     from gantry.broker.durably import Durably
     from gantry.broker.machine import Machine
     from gantry.broker.parts import Parts
-    from gantry.broker.registration import Registration
+    from gantry.broker.registration import RegistrationTask
     from gantry.broker.requests.activity import Activity
     from gantry.broker.role.promise_writer import PromiseWriter
     from gantry.broker.role.register_news import RegisterNews
@@ -86,7 +84,7 @@ class Shared:
     gate: WriteGate
     acks: Acks
     activity: Activity
-    registration: Registration
+    registration: RegistrationTask
     durably: Durably
     restart: Callable[[str], None]  # end, and start again in this process
 
@@ -139,14 +137,14 @@ def make_watcher(
             mastership.seen,
             role.settled,
         )
-    outside = WatcherOutside(
+    outside = WatcherHooks(
         role.step_down,
         restart,
         registration.complaints.say,
         lambda epoch: registration.stand_as(member.place + 1, epoch),
         lambda: GATE_STALLED in parts.gate.reasons,
     )
-    rules = WatcherRules(config.replication.renew_every_s, config.replication.members)
+    rules = WatcherSettings(config.replication.renew_every_s, config.replication.members)
     return RegisterWatcher(reader, role, ground.news, ground.promise_writer, rules, outside, lease_renewal)
 
 
@@ -156,7 +154,7 @@ def _nonce(machine: Machine) -> bytes:
 
 def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, shared: Shared) -> MasterRole:
     machine, member, gate = ground.machine, ground.member, shared.gate
-    tables = master_role.Tables(
+    tables = master_role.ReplicatedTables(
         shared.topics,
         shared.groups,
         shared.offsets,
@@ -193,7 +191,9 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
 
 def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRole:
     machine, registration, news, replication = ground.machine, shared.registration, ground.news, config.replication
-    place = slave_role.Place(machine.disk, shared.store.settings.root, ground.background.housekeeper, config.name)
+    place = slave_role.MemberFolder(
+        machine.disk, shared.store.settings.root, ground.background.housekeeper, config.name
+    )
     locks, filters, offsets, clock = shared.locks, shared.filters, shared.offsets, machine.clock
     decisions, has_register = shared.decisions, ground.member.has_register
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
@@ -202,7 +202,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         FILTER: (filters.keys, filters.follow),
         SINK: (decisions.keys, decisions.follow),
     }
-    tables = Tables(
+    tables = AppliedTables(
         shared.topics,
         shared.groups,
         offsets,
@@ -211,7 +211,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         followed,
         decisions.file.save_if_changed,
     )
-    outside = slave_role.Outside(
+    outside = slave_role.SlaveHooks(
         (lambda: news.master) if has_register else lambda: replication.master or registration.master_ha,
         lambda: registration.master_address,
         lambda: registration.topic_changed(""),

@@ -31,7 +31,7 @@ _LANGUAGES = frozenset(Language)
 _MODES = {CONSUME_ACTIVELY: "pull", CONSUME_POP: "pop"}  # other types are `push`
 
 
-class Standing(NamedTuple):
+class GroupBacklog(NamedTuple):
     """A group's progress in a topic."""
 
     group: str
@@ -69,7 +69,7 @@ class Census:
         self, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients, clock: Clock
     ) -> None:
         self.ends: dict[str, int] = {}  # by topic: number of messages since its creation
-        self.standings: list[Standing] = []
+        self.standings: list[GroupBacklog] = []
         self.producers: dict[Client, int] = {}
         self.consumers: dict[Client, int] = {}
         self.stats = store.stats()
@@ -106,7 +106,7 @@ class Census:
                 yield
         self.standings = found
 
-    def _standing(self, group: str, topic: str) -> Standing:
+    def _standing(self, group: str, topic: str) -> GroupBacklog:
         finished = behind = most = 0
         first = (0, 0)
         for queue_id, offset in self._offsets.of(group, topic).items():
@@ -120,7 +120,7 @@ class Census:
         online = self._clients.consumer_group(group)
         members = 0 if online is None else len(online.members)
         is_broadcasting = online is not None and online.consumption.is_broadcasting
-        return Standing(group, topic, finished, behind, waited_s, members, is_broadcasting)
+        return GroupBacklog(group, topic, finished, behind, waited_s, members, is_broadcasting)
 
     def _take_producers(self) -> Iterator[None]:
         counts: dict[Client, int] = {}

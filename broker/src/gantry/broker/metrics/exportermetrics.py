@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from gantry.broker.meters.census import Standing
+from gantry.broker.meters.census import GroupBacklog
 from gantry.broker.meters.puttimes import BUCKETS
 from gantry.broker.metrics.family import GAUGE, Family, Sample, per_topic
 from gantry.broker.metrics.nativemetrics import leads
@@ -69,7 +69,7 @@ def _by_topic(name: str, text: str, value: Callable[[Parts, str], float]) -> Fam
     return Family(GAUGE, name, f"rocketmq-exporter: {text}", _TOPIC, read, leads)
 
 
-def _by_group(name: str, text: str, value: Callable[[Parts, Standing], float]) -> Family:
+def _by_group(name: str, text: str, value: Callable[[Parts, GroupBacklog], float]) -> Family:
     def read(parts: Parts) -> Iterator[Sample]:
         for one in parts.census.standings:
             if not one.is_dead:
@@ -78,7 +78,7 @@ def _by_group(name: str, text: str, value: Callable[[Parts, Standing], float]) -
     return Family(GAUGE, name, f"rocketmq-exporter: {text}", _GROUP, read, leads)
 
 
-def _difference(name: str, text: str, is_meant: Callable[[Standing], bool]) -> Family:
+def _difference(name: str, text: str, is_meant: Callable[[GroupBacklog], bool]) -> Family:
     def read(parts: Parts) -> Iterator[Sample]:
         for one in parts.census.standings:
             if is_meant(one):
@@ -117,7 +117,7 @@ def _per_second(statistic: str) -> Callable[[Parts, str], float]:
     return lambda parts, topic: parts.statistics.per_second(statistic, topic)
 
 
-def _group_per_second(statistic: str) -> Callable[[Parts, Standing], float]:
+def _group_per_second(statistic: str) -> Callable[[Parts, GroupBacklog], float]:
     return lambda parts, one: parts.statistics.per_second(statistic, f"{one.topic}@{one.group}")
 
 

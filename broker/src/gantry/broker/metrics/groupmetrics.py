@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from gantry.broker.metrics.family import COUNTER, GAUGE, Family, Read, Sample
-from gantry.replication.hastate import Role
+from gantry.replication.hastate import MemberRole
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -41,7 +41,7 @@ def _by_broker(read: Callable[[RoleMetrics], Mapping[str, int]]) -> Read:
 def leads(parts: Parts) -> Iterator[Sample]:
     """Whether this member leads; one of a group is 1."""
     if parts.group is not None:
-        yield (), int(parts.group.status() is Role.MASTER)
+        yield (), int(parts.group.status() is MemberRole.MASTER)
 
 
 def lost_messages(parts: Parts) -> Iterator[Sample]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from gantry.broker.meters.census import Standing
+from gantry.broker.meters.census import GroupBacklog
 from gantry.broker.metrics import transactionmetrics
 from gantry.broker.metrics.diskmetrics import oldest_s
 from gantry.broker.metrics.family import COUNTER, GAUGE, HISTOGRAM, CountedSample, Family, Read, Sample, per_topic
@@ -113,7 +113,7 @@ def _bytes_out(parts: Parts) -> Iterator[Sample]:
     return _went(parts, 1)
 
 
-def _standing(value: Callable[[Standing], float]) -> Read:
+def _standing(value: Callable[[GroupBacklog], float]) -> Read:
     def samples(parts: Parts) -> Iterator[Sample]:
         for one in parts.census.standings:
             if not one.is_dead:

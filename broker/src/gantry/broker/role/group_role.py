@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from gantry.replication.hastate import Role
+from gantry.replication.hastate import MemberRole
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class GroupRole(Protocol):
     is_reshaping: bool  # the next start cuts or replaces the log
     granted_until_s: float  # before this moment of the clock the member promises no other epoch
 
-    def status(self) -> Role:
+    def status(self) -> MemberRole:
         """The role that works now; NONE for a sealed master, and for a slave without its master."""
         ...
 

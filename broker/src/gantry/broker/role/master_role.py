@@ -24,7 +24,7 @@ from gantry.errors import Refusal
 from gantry.metadata import journal as journals
 from gantry.metadata.journal import Journal
 from gantry.metadata.offsets import Offsets
-from gantry.replication.hastate import Role as MemberRole
+from gantry.replication.hastate import MemberRole
 from gantry.replication.slave_links import SlaveLinks
 from gantry.wire import ha
 from gantry.wire.codes import ResponseCode
@@ -57,7 +57,7 @@ class Gathered(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class ReplicatedTables:
     """The tables whose changes slaves receive besides the log."""
 
     topics: Topics
@@ -77,7 +77,7 @@ class MasterRole:
         self,
         store: Store,
         mastership: Mastership,
-        tables: Tables,
+        tables: ReplicatedTables,
         gate: WriteGate,
         config: BrokerConfig,
         facts: GroupFacts,
@@ -116,7 +116,7 @@ class MasterRole:
         self._share(mark.offset)
         self._look()
 
-    def _carry(self, tables: Tables) -> None:
+    def _carry(self, tables: ReplicatedTables) -> None:
         journal, store = self._journal, self._store
         lives = store.generations
         journal.carry(journals.GRAVE, list(lives.all()), lives.life)

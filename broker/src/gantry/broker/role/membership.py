@@ -23,9 +23,9 @@ from gantry.replication import member_files, term_promise
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import SECRET_BYTES_MIN
 from gantry.replication.haproof import Keys
-from gantry.replication.member_files import Identity
+from gantry.replication.member_files import StoreIdentity
 from gantry.replication.record import Holder
-from gantry.replication.role_decision import Known
+from gantry.replication.role_decision import OwnState
 from gantry.replication.term_promise import Beginning, Ending, TermPromise
 from gantry.store import recoverypoint
 from gantry.store.disk import Disk
@@ -89,7 +89,7 @@ class Membership:
     """A member of a group; `identity`, `epochs` and `term_promise` are the same as on its disk."""
 
     keys: Keys
-    identity: Identity
+    identity: StoreIdentity
     epochs: EpochTable
     term_promise: TermPromise = field(default_factory=lambda: TermPromise(0))
     fencing: int = 0  # the highest epoch whose promise was begun
@@ -107,11 +107,11 @@ class Membership:
         """This member and process in the form of the register."""
         return Holder(self.term_promise.member(self.place), self.process)
 
-    def known(self, log_end: int) -> Known:
+    def known(self, log_end: int) -> OwnState:
         """Return what this member knows about itself, for the decision about its role."""
         identity = self.identity
         last_epoch = self.epochs.last_epoch
-        return Known(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
+        return OwnState(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
 
 
 def join(
@@ -132,7 +132,7 @@ def join(
     if identity is None or (not identity.cluster_uid and not is_told):
         # The id of a cluster is the storeUID of its first folder, also of one that had no slaves before.
         store_uid = identity.store_uid if identity else _uid(chance)
-        identity = Identity("" if is_told else store_uid, store_uid)
+        identity = StoreIdentity("" if is_told else store_uid, store_uid)
         member_files.save_identity(disk, root, identity)
     return Membership(
         keys,
@@ -151,7 +151,7 @@ def cluster_uid(member: Membership | None, machine: Machine, root: str) -> Calla
         return lambda: member.identity.cluster_uid
     identity = member_files.load_identity(machine.disk, root)
     if identity is None:
-        identity = Identity("", _uid(machine.chance))
+        identity = StoreIdentity("", _uid(machine.chance))
         member_files.save_identity(machine.disk, root, identity)
     return lambda: identity.cluster_uid or identity.store_uid
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.replication.role_decision import Claim, Follow, Lead, Stand, decide_role, disk_in
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class RegisterReader:
         self.member = member
         self._store = store
 
-    async def consult(self, noted: Callable[[Record], None]) -> tuple[Lead | Follow | Stand, Seen | None]:
+    async def consult(self, noted: Callable[[RegisterRecord], None]) -> tuple[Lead | Follow | Stand, Seen | None]:
         """Read the register, decide, and claim the next epoch if this member has to; what was read or written last.
 
         noted: called with the record that was read, before the decision.  Errors: RegisterConflictError (another
@@ -42,7 +42,7 @@ class RegisterReader:
         assert seen is not None, "only a record names a former process"
         return Lead(wanted.record.epoch), await self.register.write(wanted.record, seen.version)
 
-    def new_number(self, record: Record) -> int | None:
+    def new_number(self, record: RegisterRecord) -> int | None:
         """The number that the record gives this member's disk, when the member has another one; else None."""
         number = disk_in(record, self.member.place, self.member.identity.store_uid)
         return None if number == self.member.term_promise.disk else number

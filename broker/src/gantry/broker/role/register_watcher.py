@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING
 from gantry.broker.role.master_role import MasterRole
 from gantry.broker.role.slave_role import SlaveRole
 from gantry.errors import OutcomeUnknownError, StoreError
-from gantry.replication.hastate import Role as MemberRole
-from gantry.replication.record import Record
+from gantry.replication.hastate import MemberRole
+from gantry.replication.record import RegisterRecord
 from gantry.replication.register import RegisterError
 from gantry.replication.role_decision import Follow, Lead
 from gantry.transport.tasks import essential
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class WatcherSettings:
     """The period of renewals in seconds, and the replication addresses of the members."""
 
     renew_every_s: float
@@ -45,7 +45,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class WatcherHooks:
     """Functions of the broker that the watcher calls.
 
     step_down        stop as a master, with the epoch that ended its own
@@ -71,8 +71,8 @@ class RegisterWatcher:
         role: MasterRole | SlaveRole,
         news: RegisterNews,
         promise_writer: PromiseWriter,
-        rules: Rules,
-        outside: Outside,
+        rules: WatcherSettings,
+        outside: WatcherHooks,
         lease_renewal: LeaseRenewal | None,
     ) -> None:
         self.lease_renewal = lease_renewal
@@ -159,7 +159,7 @@ class RegisterWatcher:
             self._outside.stand_as_slave(wanted.epoch)
         role.hurry()
 
-    def _note(self, record: Record) -> None:
+    def _note(self, record: RegisterRecord) -> None:
         if isinstance(self._role, SlaveRole):
             number = self._reader.new_number(record)
             if number is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
-from gantry.replication.handshake import Hello, No, Standing, Welcome, tail_range
+from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, tail_range
 from gantry.replication.master import standing_judge
 from gantry.wire.ha import Ack
 
@@ -68,10 +68,10 @@ class SlaveFeed:
         store = self._store
         return store.written.offset, store.confirmed.offset, store.reader.log_start
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> MasterStatus:
         written, _, log_start = self.marks
         member, settings = self._facts.member, self._store.settings
-        return Standing(
+        return MasterStatus(
             member.identity.cluster_uid,
             self._facts.group,
             member.identity.store_uid,

@@ -23,14 +23,14 @@ from gantry.append.admit import WriteGate
 from gantry.broker.role.forwarded_commits import ForwardedCommits
 from gantry.broker.role.group_role import RoleMetrics
 from gantry.broker.role.slave_feed import tail_sum
-from gantry.broker.role.slave_tables import Tables, take_over
+from gantry.broker.role.slave_tables import AppliedTables, take_over
 from gantry.errors import Refusal, StoreError
 from gantry.replication import member_files
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello, Step, Welcome
-from gantry.replication.hastate import Role as MemberRole
+from gantry.replication.hastate import MemberRole
 from gantry.replication.link import Connector, SlaveLink
-from gantry.replication.member_files import Identity, Plan
+from gantry.replication.member_files import Plan, StoreIdentity
 from gantry.store import reviving
 from gantry.transport.tasks import essential
 from gantry.wire.codes import ResponseCode
@@ -53,7 +53,7 @@ _SKIPPED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MemberFolder:
     """Where this slave's member files are, and the thread that writes them."""
 
     disk: Disk
@@ -63,7 +63,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
+class SlaveHooks:
     """Functions of the broker.  master and master_address return HOST:PORT, for replication and for
     clients; empty: unknown.  ask_again asks the name servers, expect_news reads the register often for a while.
     """
@@ -83,10 +83,10 @@ class SlaveRole:
         store: Store,
         member: Membership,
         promise_writer: PromiseWriter,
-        place: Place,
-        tables: Tables,
+        place: MemberFolder,
+        tables: AppliedTables,
         gate: WriteGate,
-        outside: Outside,
+        outside: SlaveHooks,
     ) -> None:
         self.master_written = 0
         self.granted_until_s = 0.0
@@ -198,7 +198,7 @@ class SlaveRole:
             done(refusal)
             return
         place = self._place
-        identity = Identity(welcome.cluster_uid, self._member.identity.store_uid)
+        identity = StoreIdentity(welcome.cluster_uid, self._member.identity.store_uid)
 
         def job() -> None:
             if identity != self._member.identity:

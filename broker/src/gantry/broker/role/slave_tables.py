@@ -33,7 +33,7 @@ Away = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tables:
+class AppliedTables:
     """The tables that the master's changes are applied to; `delays` stores the progress of deliveries."""
 
     topics: Topics
@@ -58,7 +58,7 @@ class Taken(NamedTuple):
     unknown: set[str]
 
 
-def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> Taken:
+def take_over(changes: Iterable[object], store: Store, tables: AppliedTables, away: Away) -> Taken:
     """Apply changes in order; ValueError for an invalid one."""
     taker = _Taker(store, tables, away)
     for change in changes:
@@ -69,7 +69,7 @@ def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Awa
 
 
 class _Taker:
-    def __init__(self, store: Store, tables: Tables, away: Away) -> None:
+    def __init__(self, store: Store, tables: AppliedTables, away: Away) -> None:
         self._store = store
         self._tables = tables
         self._away = away

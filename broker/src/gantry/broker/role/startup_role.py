@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from gantry.broker.role import membership
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import OutcomeUnknownError
-from gantry.replication.record import Record
+from gantry.replication.record import RegisterRecord
 from gantry.replication.register import RegisterConflictError, RegisterError, Seen
 from gantry.replication.role_decision import Lead
 
@@ -34,7 +34,7 @@ _ATTEMPTS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StartupRole:
     """The role of this start: its configuration, and for a master the register as it was read."""
 
     config: BrokerConfig
@@ -46,11 +46,11 @@ class Part:
         return self.seen is not None
 
 
-async def choose(config: BrokerConfig, reader: RegisterReader, store: Store, disk: Disk) -> Part:
+async def choose(config: BrokerConfig, reader: RegisterReader, store: Store, disk: Disk) -> StartupRole:
     """Read the register, claim the next epoch if this member has to, and store the result on the disk."""
     member, root, why = reader.member, store.settings.root, ""
 
-    def keep_number(record: Record) -> None:
+    def keep_number(record: RegisterRecord) -> None:
         number = reader.new_number(record)
         if number is not None:
             membership.take_number(member, disk, root, number)
@@ -70,12 +70,12 @@ async def choose(config: BrokerConfig, reader: RegisterReader, store: Store, dis
             cluster_uid = seen.record.cluster_uid
             store.in_reserve(partial(membership.lead, member, disk, root, cluster_uid, wanted.epoch, ends))
             log.warning("%s leads group %s in epoch %d", member.me, config.name, wanted.epoch)
-            return Part(config, seen)
+            return StartupRole(config, seen)
         return following(config, member)
     log.warning("the register of group %s: %s; this member has no master until it answers", config.name, why)
     return following(config, member)
 
 
-def following(config: BrokerConfig, member: Membership) -> Part:
+def following(config: BrokerConfig, member: Membership) -> StartupRole:
     """Return the role of a member that is not the master."""
-    return Part(replace(config, role=Role.SLAVE, id=member.place + 1))
+    return StartupRole(replace(config, role=Role.SLAVE, id=member.place + 1))

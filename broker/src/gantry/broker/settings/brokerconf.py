@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from gantry.broker.settings.sources import Source, read_text
+from gantry.broker.settings.sources import ConfigLayer, read_text
 from gantry.errors import ConfigError
 from gantry.store import filenames
 
@@ -178,7 +178,7 @@ HINTS: dict[str, str] = {
 """The hint for keys that have another name here, by the name that users know."""
 
 
-def read(path: str) -> tuple[Source, list[str], str | None]:
+def read(path: str) -> tuple[ConfigLayer, list[str], str | None]:
     """Return the translated values of a broker.conf, a notice for every key without effect, and storePathCommitLog."""
     values: dict[str, object] = {}
     places: dict[str, str] = {}
@@ -198,7 +198,7 @@ def read(path: str) -> tuple[Source, list[str], str | None]:
             continue
         values[translation.key] = translated(name, value, place)
         places[translation.key] = f"{place}: {name}={value[:80]}"
-    return Source(values, places), notices, pairs[_COMMIT_LOG][0] if _COMMIT_LOG in pairs else None
+    return ConfigLayer(values, places), notices, pairs[_COMMIT_LOG][0] if _COMMIT_LOG in pairs else None
 
 
 def check_commit_log(path: str, folder: str, root: str) -> None:

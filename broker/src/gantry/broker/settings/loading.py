@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from gantry.broker.settings import brokerconf, keyrules, profiles
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.settings.profiles import Profile
-from gantry.broker.settings.sources import Source, build, from_environment, from_flags, from_yaml, places_of
+from gantry.broker.settings.sources import ConfigLayer, build, from_environment, from_flags, from_yaml, places_of
 
 
 def load(
@@ -38,7 +38,7 @@ def load(
 
     ConfigError names key, value, bounds and source of every fault and, for an unknown key, the nearest known one.
     """
-    sources: list[Source] = [from_flags(base or {}, "built-in default")]
+    sources: list[ConfigLayer] = [from_flags(base or {}, "built-in default")]
     notices: list[str] = []
     commit_log: str | None = None
     if path is not None:
@@ -59,7 +59,7 @@ def load(
     return config, notices
 
 
-def _of_profile(sources: list[Source], is_standalone: bool) -> Source:
+def _of_profile(sources: list[ConfigLayer], is_standalone: bool) -> ConfigLayer:
     """Return the keys of the strongest `profile`; its name itself is checked with the other keys."""
     given = {key: value for source in sources for key, value in source.values.items()}
     wanted = given.get("profile")

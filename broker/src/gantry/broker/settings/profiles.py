@@ -25,7 +25,7 @@ class Profile(enum.StrEnum):
     FAST = "fast"
 
 
-class Promise(NamedTuple):
+class ProfileKeys(NamedTuple):
     """The values of the keys that a profile sets."""
 
     flush: str
@@ -33,10 +33,10 @@ class Promise(NamedTuple):
     min_in_sync: int
 
 
-PROFILES: dict[str, Promise] = {
-    Profile.DURABLE.value: Promise("SYNC_FLUSH", "SYNC_MASTER", 2),
-    Profile.REPLICATED.value: Promise("ASYNC_FLUSH", "SYNC_MASTER", 2),
-    Profile.FAST.value: Promise("ASYNC_FLUSH", "ASYNC_MASTER", 1),
+PROFILES: dict[str, ProfileKeys] = {
+    Profile.DURABLE.value: ProfileKeys("SYNC_FLUSH", "SYNC_MASTER", 2),
+    Profile.REPLICATED.value: ProfileKeys("ASYNC_FLUSH", "SYNC_MASTER", 2),
+    Profile.FAST.value: ProfileKeys("ASYNC_FLUSH", "ASYNC_MASTER", 1),
 }
 
 

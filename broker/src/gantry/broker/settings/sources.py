@@ -1,6 +1,6 @@
 """Reads YAML, environment and flags into a tree of frozen dataclasses; later sources are stronger.
 
-A `Source` is a flat table of dotted keys, with the place of each, so that an error can name it: `broker.yaml:3`,
+A `ConfigLayer` is a flat table of dotted keys, with the place of each, so that an error can name it: `broker.yaml:3`,
 `environment variable GANTRY_STORE_ROOT`, `--data`.  `build` uses only the declarations of the tree
 (`gantry.model.keys`).  All unknown keys and invalid values become one ConfigError, which names place, key, value and
 what was expected, or the nearest known key.
@@ -34,22 +34,22 @@ _DEPTH_MAX = 8
 _INTEGER_BITS_SHOWN = 256
 
 
-class Source(NamedTuple):
+class ConfigLayer(NamedTuple):
     """Values by dotted key, and the place of each as text."""
 
     values: Mapping[str, object]
     places: Mapping[str, str]
 
 
-def from_flags(flags: Mapping[str, object], place: str, spoken: Mapping[str, str] | None = None) -> Source:
+def from_flags(flags: Mapping[str, object], place: str, spoken: Mapping[str, str] | None = None) -> ConfigLayer:
     """Return values that a program passes by dotted key; None means not given. spoken: what the user typed for a
     key.
     """
     given = {key: value for key, value in flags.items() if value is not None}
-    return Source(given, {key: (spoken or {}).get(key, place) for key in given})
+    return ConfigLayer(given, {key: (spoken or {}).get(key, place) for key in given})
 
 
-def from_yaml(path: str) -> Source:
+def from_yaml(path: str) -> ConfigLayer:
     """Return the values of a YAML file with its sections flattened; a place is `path:line`. ConfigError for invalid
     YAML.
     """
@@ -60,7 +60,7 @@ def from_yaml(path: str) -> Source:
         loader = yaml.SafeLoader(text)
         root = loader.get_single_node()
         if root is None:
-            return Source({}, {})
+            return ConfigLayer({}, {})
         if not isinstance(root, yaml.MappingNode):
             raise ConfigError(f"{path}: expected keys and values, found {root.tag.rpartition(':')[2]}")
         values: dict[str, object] = {}
@@ -69,14 +69,14 @@ def from_yaml(path: str) -> Source:
             if key in places:
                 raise ConfigError(f"{path}:{line}: {key} was set before, in {places[key]}; keep one of them")
             values[key], places[key] = value, f"{path}:{line}"
-        return Source(values, places)
+        return ConfigLayer(values, places)
     except RecursionError as error:
         raise ConfigError(f"{path}: expected keys in sections, not deeper") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
 
-def from_environment(tree: type, environment: Mapping[str, str]) -> Source:
+def from_environment(tree: type, environment: Mapping[str, str]) -> ConfigLayer:
     """Return the values of the variables GANTRY_<SECTION>_<KEY>; ConfigError for an unknown one."""
     by_variable = {_PREFIX + key.replace(".", "_").upper(): key for key in table(tree)}
     values: dict[str, object] = {}
@@ -91,15 +91,15 @@ def from_environment(tree: type, environment: Mapping[str, str]) -> Source:
             raise ConfigError(f"environment variable {variable} is not known{nearest(variable, by_variable)}")
         values[key] = value
         places[key] = f"environment variable {variable}"
-    return Source(values, places)
+    return ConfigLayer(values, places)
 
 
-def places_of(sources: Iterable[Source]) -> dict[str, str]:
+def places_of(sources: Iterable[ConfigLayer]) -> dict[str, str]:
     """Return the place of each key's value; a later source wins."""
     return {key: place for source in sources for key, place in source.places.items()}
 
 
-def build(tree: type[_T], sources: Sequence[Source], hints: Mapping[str, str] | None = None) -> _T:
+def build(tree: type[_T], sources: Sequence[ConfigLayer], hints: Mapping[str, str] | None = None) -> _T:
     """Return the tree of all sources together; a later source wins.
 
     ConfigError names every fault; `hints` are used instead of the nearest known key.
