@@ -114,7 +114,9 @@ class Routes:
                 return await shared(task)
         except TimeoutError:
             if known is None:
-                raise UnreachableError(f"topic {topic}: no name server answered within {within_s:g} s") from None
+                tried = ", ".join(self._session.nameservers)
+                remark = f"topic {topic}: no name server answered within {within_s:g} s, tried {tried}"
+                raise UnreachableError(remark) from None
         except UnreachableError:
             if known is None:
                 raise
