@@ -271,6 +271,27 @@ async def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) 
         assert slave.parts.store.queue_range("gone", 0) == store.queue_range("gone", 0) == (1, 1)
 
 
+async def test_a_slave_whose_link_ends_after_a_topic_was_deleted_follows_on_without_a_start(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
+        master, slave = await group.start(0), await group.start(1)
+        await group.until_joined()
+        async with peer(master) as client:
+            assert (await client.call(send("orders", b"of its first life"))).code == 0
+            assert (await client.call(request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders"))).code == 0
+            assert (await client.call(send("other", b"message"))).code == 0
+        await until(lambda: group.marks(0) == group.marks(1))
+        links = group.tracker()._slave_links
+        assert links is not None and slave.parts is not None and master.parts is not None
+        former = links._by_place[1]
+        former.end("a link that fails")
+        await until(lambda: slave.starts_again or links._by_place.get(1, former) is not former)
+        async with peer(master) as client:
+            assert (await client.call(send("other", b"another"))).code == 0
+        await until(lambda: slave.starts_again or group.marks(0) == group.marks(1))
+        assert not slave.starts_again, "it would find the deletion otherwise than in the group, at every start"
+        assert slave.parts.store.generations.life("orders") == master.parts.store.generations.life("orders") is not None
+
+
 async def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_was_sent_elsewhere(
     tmp_path: Path,
 ) -> None:

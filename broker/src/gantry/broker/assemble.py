@@ -156,8 +156,7 @@ def assemble(
     complaints, durably = Complaints(log, clock), Durably(config.messages.ack_wait_s)
     state = tables.states(store_root(config), opened.machine.disk, opened.background.housekeeper, complaints, durably)
     topics, groups, offsets = tables.metadata(config, clock, state)
-    durably.watch(store.deleting)
-    store.deleting.on_kept(durably.look)
+    _hear_store(store, durably, fail)
     tables.agree(store, topics, offsets, config.role)
     clients = Clients(client_limits(config))
     filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
@@ -327,6 +326,13 @@ def _unique_ids(opened: Opened) -> UniqueIds:
     return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
 
 
+def _hear_store(store: Store, durably: Durably, fail: Callable[[str], None]) -> None:
+    """What has to be heard of the store before anything can confirm or delete."""
+    store.on_failed(lambda error: fail(f"the store failed: {error}"))
+    durably.watch(store.deleting)
+    store.deleting.on_kept(durably.look)
+
+
 def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:
     """Register the notifications of the module's list."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
@@ -336,7 +342,6 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     parts.clients.on_change(parts.filters.group_changed)
     store.on_dispatched(held.on_dispatched)
     parts.delays.on_earlier = lambda: parts.jobs.hurry(DELIVERY)
-    store.on_failed(lambda error: fail(f"the store failed: {error}"))
     topics.on_change(admission.topic_changed)
     topics.on_change(parts.registration.topic_changed)
     parts.client.lost_listeners.append(parts.registration.connection_lost)

@@ -41,6 +41,7 @@ class Deleting:
         self._topics: dict[str, int] = {}  # with the number of the deletion
         self._is_running = False
         self._kept_listeners: list[Callable[[], None]] = []
+        self._deleted_listeners: list[Callable[[str], None]] = []
         self.asked = 0
         self.kept = 0
 
@@ -48,6 +49,10 @@ class Deleting:
     def is_pending(self) -> bool:
         """Whether folders of deleted topics may still be there."""
         return bool(self._topics)
+
+    def on_deleted(self, listener: Callable[[str], None]) -> None:
+        """Register a listener for topics whose queues were deleted; their next generation has begun by then."""
+        self._deleted_listeners.append(listener)
 
     def on_kept(self, listener: Callable[[], None]) -> None:
         """Register a listener that is called when deletions have become durable."""
@@ -58,6 +63,8 @@ class Deleting:
         gave to what may follow.
         """
         self._table.delete(topic, log_end, generation)
+        for listener in self._deleted_listeners:
+            listener(topic)
         self.asked += 1
         self._topics[topic] = self.asked
         self.go_on(durable_end)

@@ -37,7 +37,7 @@ class GroupRole(Protocol):
         ...
 
     def step_down(self, epoch: int) -> None:
-        """Stop in every epoch below this one, which is promised; in one turn of the loop."""
+        """Stop in every epoch below this one; in one turn of the loop."""
         ...
 
     def why_not_ready(self) -> str:

@@ -135,7 +135,7 @@ class MasterRole:
             gathered.touched = set()
         journal.carry(journals.DELAYS, (), lambda _: self._delays)
         journal.carry(journals.QUEUES, ("",), lambda _: store.expired_ends())
-        tables.topics.on_delete(lambda topic: journal.changed(journals.GRAVE, topic.name))
+        store.deleting.on_deleted(lambda topic: journal.changed(journals.GRAVE, topic))
         tables.topics.on_change(lambda name: journal.changed(journals.TOPIC, name))
         tables.groups.on_change(lambda name: journal.changed(journals.GROUP, name))
 
@@ -233,7 +233,7 @@ class MasterRole:
         """Do nothing: a master has given no grant, so its promise can be written at once."""
 
     def step_down(self, epoch: int) -> None:
-        """Lead no more: the epoch is promised.  Nothing is taken, confirmed or sent to slaves from here on."""
+        """Lead no more in epochs below this one.  Nothing is taken, confirmed or sent to slaves from here on."""
         assert self._slave_links is not None
         self.is_sealed = True
         remark = f"service not available now: this master was sealed in epoch {epoch}; ask the group's next one"
@@ -285,7 +285,9 @@ class MasterRole:
         )
 
     def why_not(self) -> str:
-        """Return why this master is not active yet."""
+        """Return why this master is not active yet, and what helps."""
+        if not self._mastership.may_serve():
+            return "this master waits for its serving lease; ask again in a moment, or see whether its register answers"
         return "this master waits until what its log holds from before is confirmed; start its slaves, or ask later"
 
     def status(self) -> MemberRole:

@@ -48,7 +48,7 @@ class GroupFacts:
 
 
 class SlaveFeed:
-    """The input of the links; implements `replication.slave_links.Source`."""
+    """The input of the links; implements `replication.link_ends.Source`."""
 
     def __init__(
         self, store: Store, mastership: Mastership, journal: Journal, facts: GroupFacts, news: SlaveNews

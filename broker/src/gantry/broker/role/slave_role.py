@@ -76,7 +76,7 @@ class SlaveHooks:
 
 
 class SlaveRole:
-    """The role of a slave; implements `replication.link.Sink`; loop thread only."""
+    """The role of a slave; implements `replication.link_ends.Sink`; loop thread only."""
 
     def __init__(
         self,
