@@ -16,7 +16,7 @@ from gantry_operator.api.brokercluster import Image
 from gantry_operator.desired import binding, brokers, nameservers, policies
 from gantry_operator.drift import Difference
 from gantry_operator.kube import Kube, folder_in, path_of
-from gantry_operator.owned import Outcome, Owned
+from gantry_operator.owned import ApplyResult, Owned
 from gantry_operator.refusals import Refusals
 from testkit.kube import audit
 from testkit.kube.api import Document
@@ -44,10 +44,10 @@ class Side:
             nameservers.objects(self.cluster, image), brokers.objects(group, image, brokers.Shape(3)),
         ]  # fmt: skip
 
-    def looked(self) -> tuple[list[Difference], Outcome]:
+    def looked(self) -> tuple[list[Difference], ApplyResult]:
         """What differs, and what became of it."""
 
-        async def go() -> tuple[list[Difference], Outcome]:
+        async def go() -> tuple[list[Difference], ApplyResult]:
             async with Kube(self._account, self._account.token) as kube:
                 owned = Owned(kube)
                 labels = {"gantrymq.io/cluster": "orders"}

@@ -12,7 +12,7 @@ import pytest
 from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import Key
 from gantry_operator.kube import cluster_path
-from gantry_operator.leader import Place
+from gantry_operator.leader import LeaseName
 from gantry_operator.main import Operator
 from gantry_operator.settings import Settings
 from testkit.kube.clusters import document
@@ -73,7 +73,7 @@ async def at_work(folder: Path) -> AsyncIterator[Play]:
     api.store.put(LEASE, {"metadata": {"namespace": "system", "name": "gantrymq-operator"}, "spec": released})
     async with api.running() as url:
         settings = Settings("image:1", http_port=free_port())
-        place, lost = Place("system", "gantrymq-operator"), list[int]()
+        place, lost = LeaseName("system", "gantrymq-operator"), list[int]()
         operator = Operator(settings, Account(url, folder), place, lost.append)
         task = asyncio.create_task(operator.run())
         try:

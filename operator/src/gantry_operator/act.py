@@ -23,7 +23,7 @@ from gantry_operator.snapshot import Denied, GroupSeen, Order
 from gantry_operator.steps import Configure, Forget, HandOver, Hold, Reclone, Replace, Resize, Step
 
 
-class Writes(Protocol):
+class ObjectWriter(Protocol):
     """The part of `kube.Kube` that is used here."""
 
     async def apply(self, document: Document) -> Document: ...
@@ -40,7 +40,7 @@ class Registers(Protocol):
 class Hands:
     """Carries out steps, and stores which orders members refused."""
 
-    def __init__(self, kube: Writes, asks: Asks, registers: Registers, clock: Clock) -> None:
+    def __init__(self, kube: ObjectWriter, asks: Asks, registers: Registers, clock: Clock) -> None:
         self._kube = kube
         self._asks = asks
         self._registers = registers

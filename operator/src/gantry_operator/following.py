@@ -17,7 +17,7 @@ from gantry.failover.decide import Blocked, Decision, Wait
 from gantry_operator import observe
 from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import Document, Key
-from gantry_operator.api.lenient import Reading
+from gantry_operator.api.lenient import LenientCluster
 from gantry_operator.hakeys import HaKey, HaKeys
 from gantry_operator.hakeys import Secrets as SecretObjects
 from gantry_operator.hindrances import Hindrance, of_lists
@@ -28,7 +28,7 @@ FIRST_S = 1.0
 ASKED_FOR = "; the failover that was asked for: "
 
 
-class Objects(observe.Reads, SecretObjects, Protocol):
+class ObjectReader(observe.Reads, SecretObjects, Protocol):
     """The part of `kube.Kube` that is used here."""
 
 
@@ -46,7 +46,7 @@ class Loops(Protocol):
 class Followed(NamedTuple):
     """A cluster's snapshot after its failover loops were started."""
 
-    reading: Reading
+    reading: LenientCluster
     snapshot: Snapshot
     key: HaKey
     listed: Listing
@@ -62,7 +62,7 @@ class Followed(NamedTuple):
 class Following:
     """Starts the failover loops of a cluster, then lists its objects.  A standby makes no Secret (`makes`)."""
 
-    def __init__(self, kube: Objects, loops: Loops, makes: bool) -> None:
+    def __init__(self, kube: ObjectReader, loops: Loops, makes: bool) -> None:
         self._kube = kube
         self._loops = loops
         self._makes = makes

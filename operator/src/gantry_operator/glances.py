@@ -8,7 +8,7 @@ after it.  What cannot be read is tried again; the leader's passes report what i
 from __future__ import annotations
 
 from gantry_operator.api.brokercluster import Key
-from gantry_operator.following import Following, Loops, Objects
+from gantry_operator.following import Following, Loops, ObjectReader
 from gantry_operator.kube import cluster_path
 
 AGAIN_S, LATER_S = 5.0, 60.0
@@ -17,7 +17,7 @@ AGAIN_S, LATER_S = 5.0, 60.0
 class Glances:
     """The standby's passes over clusters."""
 
-    def __init__(self, kube: Objects, loops: Loops) -> None:
+    def __init__(self, kube: ObjectReader, loops: Loops) -> None:
         self._kube = kube
         self._following = Following(kube, loops, makes=False)
 

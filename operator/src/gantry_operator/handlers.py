@@ -41,7 +41,7 @@ def registry(
     async def settings(settings: kopf.OperatorSettings, **_: Any) -> None:
         configure(settings)
 
-    wishes = Wishes()
+    wishes = EventFilter()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers, id="cluster")
     async def cluster(event: Any, body: kopf.Body, **_: Any) -> None:
@@ -79,7 +79,7 @@ def watch_declared(handlers: kopf.OperatorRegistry, waking: Waking) -> None:
         waking.heard(Kind.CONSUMER_GROUP, body, event["type"] == "DELETED")
 
 
-class Wishes:
+class EventFilter:
     """The last specification of each object: events that change only the status, mostly by us, are ignored."""
 
     def __init__(self) -> None:

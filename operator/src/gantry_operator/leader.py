@@ -55,7 +55,7 @@ class Leases(Protocol):
     async def merge(self, path: str, change: Document) -> None: ...
 
 
-class Place(NamedTuple):
+class LeaseName(NamedTuple):
     """Namespace and name of the Lease."""
 
     namespace: str
@@ -77,7 +77,7 @@ _ABSENT = _Seen("", "", -1)
 class Election:
     """One process in the election; `who` is unique to the process, also after a restart of its pod."""
 
-    def __init__(self, leases: Leases, place: Place, who: str, clock: Clock) -> None:
+    def __init__(self, leases: Leases, place: LeaseName, who: str, clock: Clock) -> None:
         self._leases = leases
         self._place = place
         self._who = who

@@ -25,7 +25,7 @@ from gantry_operator.account import Account, of_pod
 from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION
 from gantry_operator.api.declared import Kind
 from gantry_operator.kube import Kube, KubeError, lease_path
-from gantry_operator.leader import LEASE_S, Election, Place
+from gantry_operator.leader import LEASE_S, Election, LeaseName
 from gantry_operator.settings import Settings, from_environment
 
 log = logging.getLogger("gantry.operator.leaving")
@@ -36,7 +36,7 @@ _ROOT, _OURS = f"/apis/{GROUP}/{VERSION}", f"{GROUP}/"
 _ROUNDS_MAX = 5  # an object that changed meanwhile is read again
 
 
-class Objects(Protocol):
+class ObjectRemover(Protocol):
     """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
@@ -58,7 +58,7 @@ def main() -> None:
 
 
 async def _leave(settings: Settings, account: Account) -> None:
-    place = Place(account.namespace, settings.lease)
+    place = LeaseName(account.namespace, settings.lease)
     async with Kube(account, account.token) as kube:
         election = Election(kube, place, f"leaving_{secrets.token_hex(4)}", SystemClock())
         await election.seize()
@@ -75,7 +75,7 @@ async def _leave(settings: Settings, account: Account) -> None:
     log.info("%d objects were handed back; brokers go on without failover until an operator is installed again", held)
 
 
-async def hand_back(kube: Objects, namespaces: tuple[str, ...]) -> int:
+async def hand_back(kube: ObjectRemover, namespaces: tuple[str, ...]) -> int:
     """Remove our finalizers from all objects of these namespaces (none: of all); return how many had one.
 
     A namespace of several that may not be read is skipped with a warning: its roles went with it.  KubeError for
@@ -94,7 +94,7 @@ async def hand_back(kube: Objects, namespaces: tuple[str, ...]) -> int:
     return total
 
 
-async def _clear(kube: Objects, folder: str, plural: str) -> int:
+async def _clear(kube: ObjectRemover, folder: str, plural: str) -> int:
     names: set[str] = set()
     for _ in range(_ROUNDS_MAX):
         held = [each for each in await kube.listed(folder, {}) if _finalizers(each)]

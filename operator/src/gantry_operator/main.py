@@ -36,7 +36,7 @@ from gantry_operator.glances import Glances
 from gantry_operator.handlers import WATCHED, WATCHED_IF_KNOWN, registry, watch_declared
 from gantry_operator.hearing import Heard
 from gantry_operator.kube import Kube
-from gantry_operator.leader import ANSWER_S, Election, Place
+from gantry_operator.leader import ANSWER_S, Election, LeaseName
 from gantry_operator.members import Members
 from gantry_operator.metrics import BUG, Gauges, Metrics
 from gantry_operator.passes import Passes
@@ -62,7 +62,7 @@ def main() -> None:
         logging.getLogger().setLevel(settings.log_level)
         account = of_pod(environment, settings.account)
         settings = replace(settings, home=account.namespace)
-        place = Place(settings.home, settings.lease)
+        place = LeaseName(settings.home, settings.lease)
     except (ValueError, OSError) as error:
         sys.exit(f"gantry-operator: {error}")
     sys.exit(asyncio.run(Operator(settings, account, place).run()))
@@ -72,7 +72,7 @@ class Operator:
     """One operator process: `run` works until SIGTERM; `leave` ends it when it has lost the Lease."""
 
     def __init__(
-        self, settings: Settings, account: Account, place: Place, leave: Callable[[int], None] = os._exit
+        self, settings: Settings, account: Account, place: LeaseName, leave: Callable[[int], None] = os._exit
     ) -> None:
         self._leave = leave
         self._settings = settings

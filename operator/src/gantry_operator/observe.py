@@ -120,7 +120,7 @@ def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
     asked = {revision: _image(each) for each in sets.values() if (revision := revision_seen(each))}
     found = {name: pod_seen(each) for name, each in pods.items()}
     found = {name: replace(each, asked_image=asked.get(each.revision, "")) for name, each in found.items()}
-    things = Things(found, sets, listed.of("Lease"), dropped)
+    things = ListedObjects(found, sets, listed.of("Lease"), dropped)
     nameservers = [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == "nameserver"]
     groups = [_group(group, things) for group in cluster.groups()]
     differing = volumes.differing(cluster, claims)
@@ -153,7 +153,7 @@ async def answers(asks: Asks, snapshot: Snapshot, key: bytes, now_s: float) -> S
     return replace(snapshot, groups=[replace(group, absent=group.lost(now_s)) for group in heard])
 
 
-class Things(NamedTuple):
+class ListedObjects(NamedTuple):
     """The listed objects of one snapshot, by name."""
 
     pods: Mapping[str, Pod]
@@ -162,7 +162,7 @@ class Things(NamedTuple):
     claims: Mapping[str, Document]
 
 
-def _group(group: Group, things: Things) -> GroupSeen:
+def _group(group: Group, things: ListedObjects) -> GroupSeen:
     every = [group.pod(ordinal) for ordinal in range(_ORDINALS_MAX)]
     here = {name: things.pods[name] for name in every if name in things.pods}
     beyond = {group.claim(ordinal): ordinal for ordinal in range(group.cluster.brokers.replicas, _ORDINALS_MAX)}

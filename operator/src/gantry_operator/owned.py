@@ -40,7 +40,7 @@ class Applies(Protocol):
 
 
 @dataclass(slots=True)
-class Outcome:
+class ApplyResult:
     """The results for the objects that differed."""
 
     applied: list[Document] = field(default_factory=list)  # as the API server answered
@@ -82,9 +82,9 @@ class Owned:
         """Return, for every batch, the objects that an apply may change."""
         return [[each for wanted in batch if (each := self._difference(wanted, there))] for batch in batches]
 
-    async def put(self, batches: Sequence[Sequence[Difference]], refusals: Refusals) -> Outcome:
+    async def put(self, batches: Sequence[Sequence[Difference]], refusals: Refusals) -> ApplyResult:
         """Apply these objects; failures go to `refusals`."""
-        outcome, places = Outcome(), asyncio.Semaphore(AT_ONCE)
+        outcome, places = ApplyResult(), asyncio.Semaphore(AT_ONCE)
 
         async def one(batch: Sequence[Difference]) -> None:
             async with places:
@@ -119,7 +119,7 @@ class Owned:
         is_known = found is not None and self._stays.get(path) == (_digest(wanted), content(found))
         return None if is_known else differs
 
-    async def _put(self, batch: Sequence[Difference], outcome: Outcome, refusals: Refusals) -> None:
+    async def _put(self, batch: Sequence[Difference], outcome: ApplyResult, refusals: Refusals) -> None:
         is_lacking = False
         for each in batch:
             kind = each.wanted["kind"]

@@ -49,7 +49,7 @@ class Objects(Protocol):
     async def delete(self, path: str, uid: str) -> None: ...
 
 
-class Groups(Protocol):
+class FailoverLoops(Protocol):
     """The part of `watching.Watches` that is used here."""
 
     def expect(self, key: Key) -> None: ...
@@ -70,7 +70,7 @@ class Reconciler:
         self,
         kube: Objects,
         settings: Settings,
-        watches: Groups,
+        watches: FailoverLoops,
         asks: observe.Asks,
         clock: Clock,
         refused: Callable[[int], None] = lambda status: None,

@@ -28,7 +28,7 @@ KEPT_MAX = 2000
 _MESSAGE_CHARS_MAX = 1000
 
 
-class Writes(Protocol):
+class EventWriter(Protocol):
     """The part of `kube.Kube` that is used here."""
 
     async def create(self, document: Document) -> bool: ...
@@ -66,7 +66,7 @@ class _Bucket:
 class Recorder:
     """Writes the Events of all clusters, joined and limited as described above."""
 
-    def __init__(self, kube: Writes) -> None:
+    def __init__(self, kube: EventWriter) -> None:
         self._kube = kube
         self._told: OrderedDict[tuple[Key, str, News], _Told] = OrderedDict()
         self._buckets: dict[Key, _Bucket] = {}

@@ -34,7 +34,7 @@ class Candidate(NamedTuple):
     is_out: bool = False  # paused or being deleted
 
 
-class Choice(NamedTuple):
+class ImageChoice(NamedTuple):
     """The image that a cluster gets now, and why it is not the operator's default; None when it is the default."""
 
     image: str
@@ -62,26 +62,26 @@ def candidate(document: Mapping[str, Any], default: str) -> Candidate:
     )
 
 
-def choose(policy: OnUpgrade, default: str, mine: Candidate, others: Iterable[Candidate]) -> Choice:
+def choose(policy: OnUpgrade, default: str, mine: Candidate, others: Iterable[Candidate]) -> ImageChoice:
     """Choose the image of `mine`, which follows the default; `others` matter only under OneByOne."""
     assert mine.follows
     if mine.image in ("", default) or (policy is OnUpgrade.ALL and not mine.is_out):
-        return Choice(default)
+        return ImageChoice(default)
     if policy is OnUpgrade.NONE:
         said = f"{default} is the operator's image; set spec.image to it to upgrade this cluster"
-        return Choice(mine.image, Held("NotAutomatic", said))
+        return ImageChoice(mine.image, Held("NotAutomatic", said))
     if mine.is_out:
-        return Choice(mine.image, Held("Paused", f"{default} waits until this cluster is not paused any more"))
+        return ImageChoice(mine.image, Held("Paused", f"{default} waits until this cluster is not paused any more"))
     following = [each for each in others if each.follows and not each.is_out and each.key != mine.key]
     under_way = [each for each in following if each.image in ("", default) and not each.is_settled]
     waiting = [each for each in following if each.image not in ("", default)]
     before = min([*under_way, *(each for each in waiting if _turn(each) < _turn(mine))], key=_turn, default=None)
     if before is None:
-        return Choice(default)
+        return ImageChoice(default)
     name = f"{before.key.namespace}/{before.key.name}"
     is_under_way = before in under_way
     said = f"{default} waits until {name} is ready and in sync on it" if is_under_way else f"{default} waits for {name}"
-    return Choice(mine.image, Held("WaitsForTurn", said))
+    return ImageChoice(mine.image, Held("WaitsForTurn", said))
 
 
 def _turn(of: Candidate) -> tuple[bool, Key]:

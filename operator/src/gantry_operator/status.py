@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT
-from gantry_operator.api.wishes import FORCE, ROLL, Choice
+from gantry_operator.api.wishes import FORCE, ROLL, ForcedFailover
 from gantry_operator.conditions import Condition, lasting
 from gantry_operator.desired import binding
 from gantry_operator.snapshot import GroupSeen, Register, Snapshot
@@ -171,7 +171,7 @@ def requests(snapshot: Snapshot) -> list[Document]:
     return told
 
 
-def _forced(snapshot: Snapshot, choice: Choice | None) -> str:
+def _forced(snapshot: Snapshot, choice: ForcedFailover | None) -> str:
     if choice is None:
         return f"refused: it cannot be read; {_CHOICE}"
     brokers = snapshot.cluster.brokers
@@ -188,7 +188,7 @@ def _forced(snapshot: Snapshot, choice: Choice | None) -> str:
     return f"refused: {group.refused}" if group.refused else "under way"
 
 
-def _is_past(register: Register, choice: Choice) -> bool:
+def _is_past(register: Register, choice: ForcedFailover) -> bool:
     if register.epoch == choice.epoch + 1:
         return register.master is not None
     return register.epoch != choice.epoch

@@ -16,8 +16,7 @@ from gantry_operator.api.brokercluster import BrokerCluster, Document, Key
 from gantry_operator.conditions import Condition
 from gantry_operator.events import News
 from gantry_operator.kube import cluster_path
-from gantry_operator.recording import Recorder
-from gantry_operator.recording import Writes as Records
+from gantry_operator.recording import EventWriter, Recorder
 from gantry_operator.snapshot import Snapshot
 
 TELL_S = 2.0  # between two statuses without an urgent difference
@@ -32,7 +31,7 @@ class Decisions(Protocol):
 class Telling:
     """Writes the statuses and Events of clusters."""
 
-    def __init__(self, kube: Records, loops: Decisions, clock: Clock) -> None:
+    def __init__(self, kube: EventWriter, loops: Decisions, clock: Clock) -> None:
         self._kube = kube
         self._loops = loops
         self._clock = clock

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, BrokerCluster, Document, Held, Key
 from gantry_operator.desired.labels import ASKED
 from gantry_operator.kube import KubeError
-from gantry_operator.rollout import Candidate, Choice, candidate, choose
+from gantry_operator.rollout import Candidate, ImageChoice, candidate, choose
 from gantry_operator.settings import OnUpgrade, Settings
 
 _ROOT = f"/apis/{GROUP}/{VERSION}"
@@ -83,11 +83,11 @@ class Turns:
         choice = await self._choice(candidate(document, self._default))
         return replace(cluster, image=replace(cluster.image, name=choice.image, held=choice.held))
 
-    async def _choice(self, mine: Candidate) -> Choice:
+    async def _choice(self, mine: Candidate) -> ImageChoice:
         if mine.is_out or mine.image == self._default:
             self._begun.discard(mine.key)
         if mine.key in self._begun:
-            return Choice(self._default)
+            return ImageChoice(self._default)
         alone = choose(self._policy, self._default, mine, [])
         if self._policy is not OnUpgrade.ONE_BY_ONE or alone.held is not None or mine.image in ("", self._default):
             return alone
@@ -95,7 +95,7 @@ class Turns:
             others = await self._others()
         except KubeError as error:
             said = f"{self._default} waits: the other clusters could not be read: {error}"
-            return Choice(mine.image, Held("WaitsForTurn", said))
+            return ImageChoice(mine.image, Held("WaitsForTurn", said))
         self._begun &= {each.key for each in others if each.follows and each.image != self._default}
         choice = choose(self._policy, self._default, mine, map(self._as_begun, others))
         if choice.held is None:

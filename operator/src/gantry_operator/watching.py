@@ -44,7 +44,7 @@ PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
 Told = Callable[[Key, str, Decision], None]
 
 
-class Order(NamedTuple):
+class WatchSettings(NamedTuple):
     """The settings of a group's failover loop."""
 
     policy: Policy
@@ -74,7 +74,7 @@ class Watches:
         self._trust = account.trust()
         self._writer = secrets.token_hex(4)
         self._tasks: dict[tuple[Key, str], asyncio.Task[None]] = {}
-        self._orders: dict[tuple[Key, str], tuple[Order, bytes]] = {}
+        self._orders: dict[tuple[Key, str], tuple[WatchSettings, bytes]] = {}
         self._last: dict[tuple[Key, str], Decision] = {}
         self._news: deque[tuple[Key, str, Decision]] = deque(maxlen=NEWS_MAX)
         self._groups: dict[Key, frozenset[str]] = {}  # which groups should have a loop; empty: not known yet
@@ -164,7 +164,7 @@ class Watches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _go_on(self, group: Group, order: Order, keys: Keys) -> None:
+    async def _go_on(self, group: Group, order: WatchSettings, keys: Keys) -> None:
         """Run a loop until cancelled; after a failure it is started again."""
         cluster, pause_s = group.cluster.key, PAUSE_S_MIN
         while True:
@@ -182,7 +182,7 @@ class Watches:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, PAUSE_S_MAX)
 
-    async def _watch(self, group: Group, order: Order, keys: Keys) -> None:
+    async def _watch(self, group: Group, order: WatchSettings, keys: Keys) -> None:
         cluster = group.cluster
         namespace, pods = cluster.key.namespace, [group.pod(ordinal) for ordinal in range(order.policy.replicas)]
         addresses = Addresses(self._sightings, namespace, pods, HA_API_PORT)
@@ -215,7 +215,7 @@ class Watches:
         self._told(key, group.short, decision)
 
 
-def order_of(seen: GroupSeen, is_careful: bool = False) -> Order:
+def order_of(seen: GroupSeen, is_careful: bool = False) -> WatchSettings:
     """Return the settings of a group's loop: its existing members, their weakest terms, and the users' requests.
 
     `is_careful`: there may be a member whose terms are not known, so the loop waits for a former master's whole Lease.
@@ -238,4 +238,4 @@ def order_of(seen: GroupSeen, is_careful: bool = False) -> Order:
         is_automatic=failover.is_automatic and not wishes.is_failover_paused,
         forced=forced,
     )
-    return Order(policy, timers)
+    return WatchSettings(policy, timers)

@@ -49,7 +49,7 @@ class Stretch(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class BrokerTopic(NamedTuple):
     """A topic on one group of brokers."""
 
     topic: str
@@ -60,9 +60,9 @@ class Identity(NamedTuple):
     """Clusters and generations to which offsets belong, as far as known."""
 
     clusters: Mapping[str, str] = {}  # by broker name
-    lives: Mapping[Place, int] = {}
+    lives: Mapping[BrokerTopic, int] = {}
 
-    def at(self, place: Place) -> Identity:
+    def at(self, place: BrokerTopic) -> Identity:
         """Return the part about one place."""
         clusters = {name: uid for name, uid in self.clusters.items() if name == place.broker}
         return Identity(clusters, {place: self.lives[place]} if place in self.lives else {})
@@ -100,7 +100,9 @@ def begun(offset: Offset) -> dict[Queue, int]:
 
 def identity(offset: Offset) -> Identity:
     """Return the clusters and generations that an offset names."""
-    lives = {Place(topic, broker): at for topic, of in offset.get("topics", {}).items() for broker, at in of.items()}
+    lives = {
+        BrokerTopic(topic, broker): at for topic, of in offset.get("topics", {}).items() for broker, at in of.items()
+    }
     return Identity(dict(offset.get("cluster", {})), lives)
 
 

@@ -29,7 +29,7 @@ from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.subscription import tags_of
 from gantry.wire.codes import ResponseCode
 from pyspark_gantrymq import ahead, gaps, survey
-from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
+from pyspark_gantrymq.offsets import NOBODY, BrokerTopic, Identity, Stretch
 from pyspark_gantrymq.options import Options
 from pyspark_gantrymq.standing import NEW_CHECKPOINT, gone_text, made_again, other_cluster, place_of
 from pyspark_gantrymq.vectors import Pulled
@@ -111,7 +111,7 @@ def _deleted(masters: BlockingPuller, options: Options, task: Task) -> set[str]:
     return found
 
 
-def _holds(masters: BlockingPuller, options: Options, task: Task, place: Place) -> bool:
+def _holds(masters: BlockingPuller, options: Options, task: Task, place: BrokerTopic) -> bool:
     """Return whether the topic is still the one of the plan; False when not, and losses are passed over."""
     whose = task.whose.at(place)
     if not whose.lives:

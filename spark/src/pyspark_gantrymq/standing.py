@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyspark_gantrymq import offsets
-from pyspark_gantrymq.offsets import NOBODY, Identity, Offset, Place, Queue
+from pyspark_gantrymq.offsets import NOBODY, BrokerTopic, Identity, Offset, Queue
 
 NEW_CHECKPOINT = "a new checkpoint begins a new stream"
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Seen:
     whose: Identity = NOBODY
     away: Mapping[str, str] = field(default_factory=dict)  # groups and topics without an answer, with the error
     gone: Mapping[str, str] = field(default_factory=dict)  # groups that a topic had, topics that a pattern had
-    behind: frozenset[Place] = frozenset()  # answered by slaves
+    behind: frozenset[BrokerTopic] = frozenset()  # answered by slaves
     cut: Mapping[Queue, Ends] = field(default_factory=dict)  # queues that a topic had, on groups that it still has
 
 
@@ -78,9 +78,9 @@ class Outage:
         return bool(self._since)
 
 
-def place_of(queue: Queue) -> Place:
+def place_of(queue: Queue) -> BrokerTopic:
     """Return the topic and broker group of a queue."""
-    return Place(queue.topic, queue.broker)
+    return BrokerTopic(queue.topic, queue.broker)
 
 
 def topic_name(topic: str) -> str:

@@ -19,7 +19,7 @@ from gantry.client.blocking import BlockingPuller, MessageQueue, ReadFrom
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.wire.codes import ResponseCode
 from pyspark_gantrymq import standing
-from pyspark_gantrymq.offsets import Identity, Place, Queue
+from pyspark_gantrymq.offsets import BrokerTopic, Identity, Queue
 from pyspark_gantrymq.options import EARLIEST, Bound, Options
 from pyspark_gantrymq.standing import Ends, Seen
 
@@ -93,7 +93,7 @@ def masters_of(options: Options) -> BlockingPuller:
     return BlockingPuller(GROUP, nameserver=options.nameserver, read_from=ReadFrom.MASTER)
 
 
-def identity(masters: BlockingPuller, options: Options, of: Iterable[Place]) -> Identity:
+def identity(masters: BlockingPuller, options: Options, of: Iterable[BrokerTopic]) -> Identity:
     """Ask masters for cluster and generation of these places.
 
     A query that reads from slaves does not wait for a master: places whose master is away are left out.
@@ -158,7 +158,7 @@ def asked(options: Options, group: str, question: Callable[[BlockingPuller], T])
 
 def _looked(options: Options, expected: Collection[Queue]) -> Seen:
     away: dict[str, str] = {}
-    told: dict[Place, Told] = {}
+    told: dict[BrokerTopic, Told] = {}
     topics: list[str] = []
     routes: dict[str, set[str]] = {}
     with puller_of(options) as puller:
@@ -178,7 +178,7 @@ def _looked(options: Options, expected: Collection[Queue]) -> Seen:
             routes[topic] = {one.broker_name for one in queues}
             for broker in sorted(routes[topic] - away.keys()):
                 try:
-                    told[Place(topic, broker)] = _told(puller, topic, broker, queues)
+                    told[BrokerTopic(topic, broker)] = _told(puller, topic, broker, queues)
                 except AWAY as error:
                     away[broker] = str(error)
         cut = _cut(puller, expected, told, away)
@@ -201,7 +201,7 @@ def _looked(options: Options, expected: Collection[Queue]) -> Seen:
 
 
 def _cut(
-    puller: BlockingPuller, expected: Iterable[Queue], told: Mapping[Place, Told], away: dict[str, str]
+    puller: BlockingPuller, expected: Iterable[Queue], told: Mapping[BrokerTopic, Told], away: dict[str, str]
 ) -> dict[Queue, Ends]:
     """Return queues, with their ends, that a stream has read and the topic's route lacks, on groups that answer."""
     found = {}
@@ -215,7 +215,7 @@ def _cut(
     return found
 
 
-def _gone(options: Options, expected: Collection[Place], routes: Mapping[str, set[str]]) -> dict[str, str]:
+def _gone(options: Options, expected: Collection[BrokerTopic], routes: Mapping[str, set[str]]) -> dict[str, str]:
     """Return groups that are not in the route of a topic that they had, and missing topics of a pattern."""
     gone = {}
     wanted = set(expected) | {standing.place_of(one) for one in options.assigned}

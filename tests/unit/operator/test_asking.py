@@ -8,13 +8,13 @@ from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, Unreac
 from gantry.wire.codes import ResponseCode
 from gantry_operator.declared.asking import NOBODY_LEADS, NOT_NOW, SILENT, SILENT_S, Asking
 from gantry_operator.declared.outcome import Fault
-from gantry_operator.declared.territory import Place
+from gantry_operator.declared.territory import BrokerGroup
 from testkit.simclock import SimClock
 
-B0, B1 = Place("b0", "orders-b0", 1, "zero:10911"), Place("b1", "orders-b1", 1, "one:10911")
+B0, B1 = BrokerGroup("b0", "orders-b0", 1, "zero:10911"), BrokerGroup("b1", "orders-b1", 1, "one:10911")
 
 
-async def fine(place: Place) -> str:
+async def fine(place: BrokerGroup) -> str:
     return place.broker
 
 
@@ -29,7 +29,7 @@ async def fine(place: Place) -> str:
     ],
 )
 async def test_who_fails_says_why_and_the_others_answer(error: GantryError, fault: Fault) -> None:
-    async def ask(place: Place) -> str:
+    async def ask(place: BrokerGroup) -> str:
         if place is B0:
             raise error
         return place.broker
@@ -38,12 +38,12 @@ async def test_who_fails_says_why_and_the_others_answer(error: GantryError, faul
 
 
 async def test_a_group_that_nobody_leads_is_not_asked() -> None:
-    found = await Asking(SimClock()).one(Place("b0", "orders-b0", 1, ""), fine)
+    found = await Asking(SimClock()).one(BrokerGroup("b0", "orders-b0", 1, ""), fine)
     assert found == Fault("b0", False, NOBODY_LEADS)
 
 
 async def test_a_master_that_left_a_question_unanswered_is_left_alone_for_a_while() -> None:
-    async def silent(_: Place) -> str:
+    async def silent(_: BrokerGroup) -> str:
         raise OutcomeUnknownError("no answer")
 
     asking = Asking(clock := SimClock())

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from gantry.model.subscription import GroupConfig
 from gantry_operator.api.consumergroup import ConsumerGroup, read
 from gantry_operator.api.declared import Kind
-from gantry_operator.declared.groupplan import DONE, RUNNING, STALE_MS, Reset, change, reset
+from gantry_operator.declared.groupplan import DONE, RUNNING, STALE_MS, ResetState, change, reset
 from testkit.kube.declared import document
 
 RESET = {"requestId": "one", "topic": "tea", "to": {"position": "Earliest"}, "force": False}
@@ -48,29 +48,29 @@ def test_one_change_leads_from_any_state_to_the_wanted_one_and_leaves_the_rest_a
 def test_what_is_observed_is_neither_changed_nor_reset() -> None:
     group = wanted(managementPolicy="Observe", enabled=False, resetOffset=RESET)
     assert change(group, GroupConfig("shop")) is None
-    assert reset(group, (), True, {}, 0) is Reset.NOT_ASKED
+    assert reset(group, (), True, {}, 0) is ResetState.NOT_ASKED
 
 
 def test_a_reset_is_carried_out_once_for_each_request() -> None:
     group = wanted(resetOffset=RESET)
-    assert reset(group, (), True, {}, 0) is Reset.RUN
-    assert reset(group, (), True, {"requestId": "one", "result": DONE}, STALE_MS) is Reset.DONE
-    assert reset(group, (), True, {"requestId": "other", "result": DONE}, 0) is Reset.RUN
-    assert reset(wanted(), (), True, {}, 0) is Reset.NOT_ASKED
+    assert reset(group, (), True, {}, 0) is ResetState.RUN
+    assert reset(group, (), True, {"requestId": "one", "result": DONE}, STALE_MS) is ResetState.DONE
+    assert reset(group, (), True, {"requestId": "other", "result": DONE}, 0) is ResetState.RUN
+    assert reset(wanted(), (), True, {}, 0) is ResetState.NOT_ASKED
 
 
 def test_a_reset_waits_for_members_to_go_unless_it_is_forced() -> None:
-    assert reset(wanted(resetOffset=RESET), {"member"}, True, {}, 0) is Reset.MEMBERS_ONLINE
-    assert reset(wanted(resetOffset=RESET | {"force": True}), {"member"}, True, {}, 0) is Reset.RUN
+    assert reset(wanted(resetOffset=RESET), {"member"}, True, {}, 0) is ResetState.MEMBERS_ONLINE
+    assert reset(wanted(resetOffset=RESET | {"force": True}), {"member"}, True, {}, 0) is ResetState.RUN
 
 
 def test_a_reset_in_a_topic_that_nobody_has_waits_for_it() -> None:
-    assert reset(wanted(resetOffset=RESET), (), False, {}, 0) is Reset.TOPIC_NOT_FOUND
+    assert reset(wanted(resetOffset=RESET), (), False, {}, 0) is ResetState.TOPIC_NOT_FOUND
 
 
 def test_a_reset_that_was_broken_off_is_begun_again_by_somebody_else_after_a_while_and_while_nobody_consumes() -> None:
     group, last = wanted(resetOffset=RESET), {"requestId": "one", "result": RUNNING}
-    assert reset(group, (), True, last, STALE_MS - 1) is Reset.RUNNING
-    assert reset(group, (), True, last, STALE_MS) is Reset.RUN
-    assert reset(group, (), True, last, -1) is Reset.RUN, "a clock that went back must not block it"
-    assert reset(group, {"member"}, True, last, STALE_MS) is Reset.MEMBERS_ONLINE
+    assert reset(group, (), True, last, STALE_MS - 1) is ResetState.RUNNING
+    assert reset(group, (), True, last, STALE_MS) is ResetState.RUN
+    assert reset(group, (), True, last, -1) is ResetState.RUN, "a clock that went back must not block it"
+    assert reset(group, {"member"}, True, last, STALE_MS) is ResetState.MEMBERS_ONLINE

@@ -7,14 +7,14 @@ import itertools
 import kopf
 
 from gantry_operator.api.brokercluster import Key
-from gantry_operator.handlers import Patience, Wishes, configure
+from gantry_operator.handlers import EventFilter, Patience, configure
 from testkit.kube.clusters import document
 
 KEY = Key("messaging", "orders")
 
 
 def test_a_status_alone_is_no_news() -> None:
-    wishes, cluster = Wishes(), document()
+    wishes, cluster = EventFilter(), document()
     assert wishes.is_news(KEY, cluster, False)
     cluster["status"] = {"conditions": []}
     cluster["metadata"] |= {"resourceVersion": "7", "managedFields": [{}]}
@@ -22,7 +22,7 @@ def test_a_status_alone_is_no_news() -> None:
 
 
 def test_another_generation_annotation_or_deletion_is_news() -> None:
-    wishes, cluster = Wishes(), document()
+    wishes, cluster = EventFilter(), document()
     wishes.is_news(KEY, cluster, False)
     for change in ({"generation": 2}, {"annotations": {"gantrymq.io/pause": "true"}}, {"deletionTimestamp": "now"}):
         cluster["metadata"] |= change

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from gantry_operator.kube import KubeError, lease_path, path_of
-from gantry_operator.leader import EVERY_S, LEASE_S, RENEW_WITHIN_S, Election, NotLeadingError, Place
+from gantry_operator.leader import EVERY_S, LEASE_S, RENEW_WITHIN_S, Election, LeaseName, NotLeadingError
 from testkit.simclock import SimClock
 
 Document = dict[str, Any]
-PLACE = Place("system", "gantrymq")
+PLACE = LeaseName("system", "gantrymq")
 PATH = lease_path(*PLACE)
 SECOND = 1000
 RELEASED = {"metadata": {"resourceVersion": "0"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_gantrymq import offsets
-from pyspark_gantrymq.offsets import Identity, Place, Queue, Stretch
+from pyspark_gantrymq.offsets import BrokerTopic, Identity, Queue, Stretch
 
 A, B, C = Queue("orders", "broker-a", 0), Queue("orders", "broker-a", 10), Queue("orders", "broker-b", 2)
 
@@ -43,7 +43,7 @@ def test_offsets_of_a_later_release_are_refused() -> None:
         offsets.stretches(offsets.sentinel("latest"), {"q": {}, "v": 2})
 
 
-LIVES = {Place("orders", "broker-b"): 3, Place("orders", "broker-a"): 0}
+LIVES = {BrokerTopic("orders", "broker-b"): 3, BrokerTopic("orders", "broker-a"): 0}
 WHOSE = Identity({"broker-b": "uid", "broker-a": "uid"}, LIVES)
 
 

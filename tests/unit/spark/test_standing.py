@@ -8,11 +8,11 @@ from collections.abc import Mapping
 import pytest
 
 from pyspark_gantrymq import offsets, standing
-from pyspark_gantrymq.offsets import Identity, Offset, Place, Queue
+from pyspark_gantrymq.offsets import BrokerTopic, Identity, Offset, Queue
 from pyspark_gantrymq.standing import Ends, Outage, Seen
 
 A, B = Queue("orders", "broker-a", 0), Queue("orders", "broker-b", 0)
-ON_A, ON_B = Place("orders", "broker-a"), Place("orders", "broker-b")
+ON_A, ON_B = BrokerTopic("orders", "broker-a"), BrokerTopic("orders", "broker-b")
 OURS = Identity({"broker-a": "ours"}, {ON_A: 0})
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from gantry.errors import RefusedError, UnreachableError
 from pyspark_gantrymq import survey
-from pyspark_gantrymq.offsets import Place, Queue
+from pyspark_gantrymq.offsets import BrokerTopic, Queue
 from pyspark_gantrymq.options import parse
 from pyspark_gantrymq.standing import Ends, Seen
 
@@ -78,7 +78,12 @@ def test_an_assigned_group_that_is_not_in_the_route_is_away_unless_losses_are_pa
 
 def test_a_topic_that_a_pattern_had_is_gone_and_not_away() -> None:
     options = replace(OPTIONS, topics=(), pattern="t.*")
-    expected = [Place("t1", "broker-a"), Place("t1", "broker-b"), Place("t2", "broker-a"), Place("other", "broker-a")]
+    expected = [
+        BrokerTopic("t1", "broker-a"),
+        BrokerTopic("t1", "broker-b"),
+        BrokerTopic("t2", "broker-a"),
+        BrokerTopic("other", "broker-a"),
+    ]
     assert survey._gone(options, expected, {"t1": {"broker-a"}}) == {
         "broker-b": "not in the route of topic t1",
         "topic t2": "not there any more",

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from gantry.failover.timers import TIMERS, Timers, fitting
-from gantry_operator.api.wishes import Wishes, read_wishes
+from gantry_operator.api.wishes import RequestedActions, read_wishes
 
 GROUP, VERSION, KIND, PLURAL = "gantrymq.io", "v1alpha1", "BrokerCluster", "brokerclusters"
 LABEL_CLUSTER, LABEL_COMPONENT = f"{GROUP}/cluster", f"{GROUP}/component"
@@ -141,7 +141,7 @@ class BrokerCluster:
     brokers: Brokers
     drops_claims: bool
     guard: Guard
-    wishes: Wishes
+    wishes: RequestedActions
     status: Mapping[str, Any]
 
     def groups(self) -> Iterator[Group]:

@@ -12,7 +12,7 @@ this operator's own definition (`schema`):
 `groups` and `replicasPerGroup` have no default here: a cluster that lacks them has more than one group all the same, so
 they are taken from what is there (`counted`).  Bounds are left to the API server, which may know wider ones.
 
-A reading with faults is used for failover loops and for the status (`Reading`).  Nothing is applied from it.
+A reading with faults is used for failover loops and for the status (`LenientCluster`).  Nothing is applied from it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ HINT = (
 )
 
 
-class Reading(NamedTuple):
+class LenientCluster(NamedTuple):
     """A cluster as far as it can be read, and the faults of the rest."""
 
     cluster: BrokerCluster
@@ -64,16 +64,16 @@ def read(document: Mapping[str, Any]) -> BrokerCluster:
     return found.cluster
 
 
-def read_leniently(document: Mapping[str, Any]) -> Reading:
+def read_leniently(document: Mapping[str, Any]) -> LenientCluster:
     """Read any object that has a name, a uid and a generation; ValueError for one without."""
     faults: dict[str, str] = {}
     given = document.get("spec")
     spec = _read(_spec(), given if isinstance(given, Mapping) else {}, "spec", faults)
     cluster = brokercluster.read({**document, "spec": spec})
-    return Reading(cluster, tuple(faults.values()), not _COUNTS & faults.keys())
+    return LenientCluster(cluster, tuple(faults.values()), not _COUNTS & faults.keys())
 
 
-def counted(reading: Reading, names: Iterable[str], replicas: Iterable[int]) -> BrokerCluster:
+def counted(reading: LenientCluster, names: Iterable[str], replicas: Iterable[int]) -> BrokerCluster:
     """Return the cluster with the numbers of groups and members that exist, where the specification lacks them.
 
     `names` are those of the cluster's StatefulSets, Leases and pods; `replicas` what its sets are told to have.

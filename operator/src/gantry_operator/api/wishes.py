@@ -24,7 +24,7 @@ _FORCE = re.compile(r"b(\d{1,3})/(\d{1,2})@(\d{1,10})(!accept-split)?", re.ASCII
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ForcedFailover:
     """The parsed value of the annotation force-failover."""
 
     group: int
@@ -34,7 +34,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class RequestedActions:
     """The requests in a BrokerCluster's annotations; empty texts: not requested."""
 
     is_paused: bool = False
@@ -43,15 +43,15 @@ class Wishes:
     force: str = ""
 
     @property
-    def choice(self) -> Choice | None:
+    def choice(self) -> ForcedFailover | None:
         """Parse `force`; None when it is empty or cannot be read."""
         found = _FORCE.fullmatch(self.force)
-        return Choice(int(found[1]), int(found[2]), int(found[3]), bool(found[4])) if found else None
+        return ForcedFailover(int(found[1]), int(found[2]), int(found[3]), bool(found[4])) if found else None
 
 
-def read_wishes(annotations: Mapping[str, str]) -> Wishes:
+def read_wishes(annotations: Mapping[str, str]) -> RequestedActions:
     """Read the requests from an object's annotations."""
-    return Wishes(
+    return RequestedActions(
         annotations.get(PAUSE, "") == "true",
         annotations.get(PAUSE_FAILOVER, "") == "true",
         annotations.get(ROLL, "")[:63],

@@ -13,7 +13,7 @@ from gantry.clock import Clock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
 from gantry.wire.codes import ResponseCode
 from gantry_operator.declared.outcome import Fault
-from gantry_operator.declared.territory import Place
+from gantry_operator.declared.territory import BrokerGroup
 
 T = TypeVar("T")
 
@@ -36,14 +36,14 @@ class Asking:
         self._silent_until_s: dict[str, float] = {}  # by address
 
     async def all(
-        self, places: Sequence[Place], ask: Callable[[Place], Awaitable[T]]
-    ) -> tuple[dict[Place, T], list[Fault]]:
+        self, places: Sequence[BrokerGroup], ask: Callable[[BrokerGroup], Awaitable[T]]
+    ) -> tuple[dict[BrokerGroup, T], list[Fault]]:
         """Ask all masters at the same time; return the answers, and the faults of those without one."""
         found = await asyncio.gather(*(self.one(place, ask) for place in places))
         given = {place: each for place, each in zip(places, found, strict=True) if not isinstance(each, Fault)}
         return given, [each for each in found if isinstance(each, Fault)]
 
-    async def one(self, place: Place, ask: Callable[[Place], Awaitable[T]]) -> T | Fault:
+    async def one(self, place: BrokerGroup, ask: Callable[[BrokerGroup], Awaitable[T]]) -> T | Fault:
         """Return the result of `ask` for one master, or the fault."""
         if not place.address:
             return Fault(place.short, False, NOBODY_LEADS)

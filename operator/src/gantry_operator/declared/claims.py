@@ -20,7 +20,7 @@ _NAME_FIELDS = {Kind.TOPIC: "topicName", Kind.CONSUMER_GROUP: "groupName"}
 _Place = tuple[Kind, str]
 
 
-class Listing(Protocol):
+class ObjectLister(Protocol):
     """The part of `kube.Kube` that is used here."""
 
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
@@ -29,7 +29,7 @@ class Listing(Protocol):
 class Claims:
     """The claims of all objects, by kind and namespace."""
 
-    def __init__(self, kube: Listing, clock: Clock) -> None:
+    def __init__(self, kube: ObjectLister, clock: Clock) -> None:
         self._kube = kube
         self._clock = clock
         self._known: dict[_Place, tuple[float, dict[tuple[str, str], list[Claim]]]] = {}

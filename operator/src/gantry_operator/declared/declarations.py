@@ -23,7 +23,7 @@ from gantry_operator.conditions import Condition
 from gantry_operator.declared import outcome
 from gantry_operator.declared.claims import Claims
 from gantry_operator.declared.numbers import Bucket
-from gantry_operator.declared.outcome import Fault, Outcome
+from gantry_operator.declared.outcome import Fault, PassResult
 from gantry_operator.declared.territory import Territories, Territory
 from gantry_operator.kube import declared_path
 
@@ -32,7 +32,7 @@ NUMBERS_A_SECOND = 5.0
 _PAUSED = ("Deleting", "it goes, and its thing with it, when it is not paused any more")
 
 
-class Objects(Protocol):
+class ObjectPatcher(Protocol):
     """The part of `kube.Kube` that is used here."""
 
     async def get(self, path: str) -> Document | None: ...
@@ -48,11 +48,11 @@ class Thing(Protocol):
     def status(self) -> Mapping[str, Any]: ...
 
 
-class Things(Protocol):
+class KindHandler(Protocol):
     """The operations on objects of one kind; each `thing` is a value that `read` returned."""
 
     def read(self, document: Document) -> Any: ...
-    async def apply(self, thing: Any, territory: Territory) -> Outcome: ...
+    async def apply(self, thing: Any, territory: Territory) -> PassResult: ...
     async def remove(self, thing: Any, territory: Territory) -> list[Fault]: ...
     def forget(self, key: Declared) -> None: ...
 
@@ -61,7 +61,12 @@ class Declarations:
     """Passes over objects of one kind; `once` returns in how many seconds the next pass is due."""
 
     def __init__(
-        self, kube: Objects, things: Mapping[Kind, Things], territories: Territories, claims: Claims, clock: Clock
+        self,
+        kube: ObjectPatcher,
+        things: Mapping[Kind, KindHandler],
+        territories: Territories,
+        claims: Claims,
+        clock: Clock,
     ) -> None:
         self._kube = kube
         self._things = things
@@ -97,7 +102,7 @@ class Declarations:
         await self._tell(thing, outcome.status_of(about, thing.status, said, found, self._now()))
         return self._again(about.key, found.faults, found.waits[0])
 
-    async def _let_go(self, thing: Thing, things: Things, territory: Territory | None) -> float:
+    async def _let_go(self, thing: Thing, things: KindHandler, territory: Territory | None) -> float:
         about = thing.about
         if not about.is_held:
             return LATER_S
@@ -105,7 +110,7 @@ class Declarations:
         if is_ours and territory is not None and not territory.is_going:
             faults = [] if about.is_paused else await things.remove(thing, territory)
             if faults or about.is_paused:
-                found = Outcome(_kept(thing.status), faults, _PAUSED)
+                found = PassResult(_kept(thing.status), faults, _PAUSED)
                 said = outcome.ready(about, found)
                 await self._tell(thing, outcome.status_of(about, thing.status, said, found, self._now()))
                 return self._again(about.key, faults, "")
@@ -115,7 +120,7 @@ class Declarations:
     async def _wait(self, thing: Thing, said: Condition) -> float:
         """Write a status without anything about brokers, because they cannot be asked; return when to try again."""
         fields = {key: each for key, each in _kept(thing.status).items() if key == "lastReset"}
-        told = outcome.status_of(thing.about, thing.status, said, Outcome(fields), self._now())
+        told = outcome.status_of(thing.about, thing.status, said, PassResult(fields), self._now())
         gone: Document = {key: None for key in thing.status if key not in told}
         await self._tell(thing, told | gone)
         return LATER_S

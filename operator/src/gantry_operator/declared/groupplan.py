@@ -20,7 +20,7 @@ RUNNING, DONE = "Running", "Done"
 STALE_MS = 60_000
 
 
-class Reset(Enum):
+class ResetState(Enum):
     """The state of a requested reset."""
 
     NOT_ASKED = "NotAsked"
@@ -46,18 +46,18 @@ def change(group: ConsumerGroup, config: GroupConfig | None) -> GroupConfig | No
 
 def reset(
     group: ConsumerGroup, members: Collection[str], has_topic: bool, last: Mapping[str, Any], age_ms: int
-) -> Reset:
+) -> ResetState:
     """Return what to do about a reset; `last`: the last reset in the status, written `age_ms` ago."""
     asked = group.reset
     if asked is None or group.about.is_observed:
-        return Reset.NOT_ASKED
+        return ResetState.NOT_ASKED
     is_known = last.get("requestId") == asked.request_id
     if is_known and last.get("result") == DONE:
-        return Reset.DONE
+        return ResetState.DONE
     if members and not asked.is_forced:
-        return Reset.MEMBERS_ONLINE
+        return ResetState.MEMBERS_ONLINE
     if not has_topic:
-        return Reset.TOPIC_NOT_FOUND
+        return ResetState.TOPIC_NOT_FOUND
     if is_known and 0 <= age_ms < STALE_MS:
-        return Reset.RUNNING
-    return Reset.RUN
+        return ResetState.RUNNING
+    return ResetState.RUN

@@ -22,19 +22,19 @@ from gantry_operator.api.groupdefinition import TOPICS_MAX
 from gantry_operator.conditions import Condition
 from gantry_operator.declared import groupplan
 from gantry_operator.declared.asking import Asking
-from gantry_operator.declared.groupplan import DONE, RUNNING, Reset
+from gantry_operator.declared.groupplan import DONE, RUNNING, ResetState
 from gantry_operator.declared.numbers import told
-from gantry_operator.declared.outcome import Fault, Outcome
-from gantry_operator.declared.territory import Place, Territory
+from gantry_operator.declared.outcome import Fault, PassResult
+from gantry_operator.declared.territory import BrokerGroup, Territory
 from gantry_operator.kube import KubeError, declared_path
 
 LAG_S = 60.0  # between two queries of the lag
 _CONFLICT = 409
 _SAID = {
-    Reset.DONE: "",
-    Reset.MEMBERS_ONLINE: "it is carried out when no member is online; stop them, or set spec.resetOffset.force",
-    Reset.TOPIC_NOT_FOUND: "no broker group has the topic; it is carried out when there is one",
-    Reset.RUNNING: "it was begun by another operator process; if that has ended, it is begun again in a minute",
+    ResetState.DONE: "",
+    ResetState.MEMBERS_ONLINE: "it is carried out when no member is online; stop them, or set spec.resetOffset.force",
+    ResetState.TOPIC_NOT_FOUND: "no broker group has the topic; it is carried out when there is one",
+    ResetState.RUNNING: "it was begun by another operator process; if that has ended, it is begun again in a minute",
 }
 
 
@@ -52,7 +52,7 @@ class Merging(Protocol):
 
 
 class Groups:
-    """The brokers' side of these objects; implements `declarations.Things`."""
+    """The brokers' side of these objects; implements `declarations.KindHandler`."""
 
     def __init__(self, kube: Merging, brokers: BrokerAdmin, asking: Asking, clock: Clock) -> None:
         self._kube = kube
@@ -65,11 +65,11 @@ class Groups:
         """Read an object of the API server; ValueError when it is not valid."""
         return consumergroup.read(document)
 
-    async def apply(self, group: ConsumerGroup, territory: Territory) -> Outcome:
+    async def apply(self, group: ConsumerGroup, territory: Territory) -> PassResult:
         """Read the group on every broker group, change what differs, and reset offsets where that is requested."""
         looks_at_lag = self._is_lag_due(group.about.key)
 
-        async def of(place: Place) -> Seen:
+        async def of(place: BrokerGroup) -> Seen:
             return await self._settle(group, place, looks_at_lag)
 
         found, faults = await self._asking.all(territory.places, of)
@@ -85,13 +85,13 @@ class Groups:
         last, said = await self._reset(group, members, list(found) if not faults else [], kept.get("lastReset", {}))
         if last:
             fields["lastReset"] = last
-        return Outcome(kept | fields, faults, conditions=[online, *said])
+        return PassResult(kept | fields, faults, conditions=[online, *said])
 
     async def remove(self, group: ConsumerGroup, territory: Territory) -> list[Fault]:
         """Delete the group with its offsets and retry topic on every broker group; return the faults."""
         name = group.about.name
 
-        async def delete(place: Place) -> None:
+        async def delete(place: BrokerGroup) -> None:
             await self._brokers.delete_group(place.address, name)
             await self._brokers.delete_topic(place.address, retry_topic(name))
 
@@ -106,7 +106,7 @@ class Groups:
         looked_s = self._lag_s.get(key)
         return looked_s is None or self._clock.monotonic() - looked_s >= LAG_S
 
-    async def _settle(self, group: ConsumerGroup, place: Place, looks_at_lag: bool) -> Seen:
+    async def _settle(self, group: ConsumerGroup, place: BrokerGroup, looks_at_lag: bool) -> Seen:
         name, address = group.about.name, place.address
         wanted = groupplan.change(group, await self._brokers.group(address, name))
         if wanted is not None:
@@ -115,42 +115,42 @@ class Groups:
         return Seen(members, await self._brokers.lag(address, place.broker, group=name) if looks_at_lag else [])
 
     async def _reset(
-        self, group: ConsumerGroup, members: set[str], places: Sequence[Place], last: Mapping[str, Any]
+        self, group: ConsumerGroup, members: set[str], places: Sequence[BrokerGroup], last: Mapping[str, Any]
     ) -> tuple[Mapping[str, Any], list[Condition]]:
         """Carry out a requested reset; return its condition for the status, if any."""
         asked = group.reset
         if asked is None or group.about.is_observed:
             return last, []
         if last.get("requestId") == asked.request_id and last.get("result") == DONE:
-            return last, [Condition("OffsetReset", True, Reset.DONE.value, "")]
+            return last, [Condition("OffsetReset", True, ResetState.DONE.value, "")]
         topics, silent = await self._asking.all(places, lambda place: self._brokers.topic(place.address, asked.topic))
         if silent or not places:
             said = Condition("OffsetReset", False, "GroupUnavailable", "it is carried out when every group answers")
             return last, [said]
         there = [place for place, config in topics.items() if config is not None]
         what = groupplan.reset(group, members, bool(there), last, self._age_ms(last))
-        if what is Reset.RUN:
+        if what is ResetState.RUN:
             what, last = await self._run(group, asked, there)
-        return last, [Condition("OffsetReset", what is Reset.DONE, what.value, _SAID[what])]
+        return last, [Condition("OffsetReset", what is ResetState.DONE, what.value, _SAID[what])]
 
     async def _run(
-        self, group: ConsumerGroup, asked: consumergroup.Reset, places: Sequence[Place]
-    ) -> tuple[Reset, Mapping[str, Any]]:
+        self, group: ConsumerGroup, asked: consumergroup.Reset, places: Sequence[BrokerGroup]
+    ) -> tuple[ResetState, Mapping[str, Any]]:
         begun = {"requestId": asked.request_id, "result": RUNNING, "at": self._now()}
         claim = {"metadata": {"resourceVersion": group.about.version}, "status": {"lastReset": begun}}
         try:
             await self._kube.merge(f"{declared_path(group.about.key)}/status", claim)
         except KubeError as error:
             if error.status == _CONFLICT:
-                return Reset.RUNNING, group.status.get("lastReset", {})
+                return ResetState.RUNNING, group.status.get("lastReset", {})
             raise
         name = group.about.name
         _, faults = await self._asking.all(
             places, lambda place: self._brokers.reset(place.address, name, asked.topic, asked.at_ms)
         )
         if faults:
-            return Reset.RUNNING, begun
-        return Reset.DONE, begun | {"result": DONE, "at": self._now()}
+            return ResetState.RUNNING, begun
+        return ResetState.DONE, begun | {"result": DONE, "at": self._now()}
 
     def _age_ms(self, last: Mapping[str, Any]) -> int:
         if "at" not in last:
@@ -167,7 +167,7 @@ def _consuming(members: int) -> Condition:
     return Condition("Consuming", False, "NoMembers", "no member is online")
 
 
-def _placements(group: ConsumerGroup, found: Mapping[Place, Seen], faults: Sequence[Fault]) -> list[Document]:
+def _placements(group: ConsumerGroup, found: Mapping[BrokerGroup, Seen], faults: Sequence[Fault]) -> list[Document]:
     silent = {each.group for each in faults}
     kept = [each for each in group.status.get("placements", []) if each["group"] in silent]
     seen = [{"group": place.short, "epoch": place.epoch} for place in found]

@@ -15,7 +15,7 @@ from gantry_operator.api.brokercluster import Key
 from gantry_operator.api.declared import Declared, Kind
 from gantry_operator.declared.asking import Asking
 from gantry_operator.declared.claims import Claims
-from gantry_operator.declared.declarations import Declarations, Objects, Things
+from gantry_operator.declared.declarations import Declarations, KindHandler, ObjectPatcher
 from gantry_operator.declared.groups import Groups
 from gantry_operator.declared.territory import Documents, Territories
 from gantry_operator.declared.topics import Topics
@@ -27,18 +27,18 @@ AT_ONCE = 4
 ANSWER_S = 5.0
 
 
-class Reading(Documents, Objects, Protocol):
+class ApiAccess(Documents, ObjectPatcher, Protocol):
     """The part of `kube.Kube` that is used here."""
 
 
 class DeclaredKinds:
     """What all declared kinds share: connections to brokers, and recently read data."""
 
-    def __init__(self, kube: Reading, clock: Clock, metrics: Metrics, add: Callable[[Declared, float], None]) -> None:
+    def __init__(self, kube: ApiAccess, clock: Clock, metrics: Metrics, add: Callable[[Declared, float], None]) -> None:
         self._brokers = BrokerAdmin(ANSWER_S)
         territories, claims = Territories(kube, clock), Claims(kube, clock)
         asking = Asking(clock)
-        things: dict[Kind, Things] = {
+        things: dict[Kind, KindHandler] = {
             Kind.TOPIC: Topics(self._brokers, asking, clock),
             Kind.CONSUMER_GROUP: Groups(kube, self._brokers, asking, clock),
         }

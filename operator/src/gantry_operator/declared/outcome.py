@@ -28,7 +28,7 @@ class Fault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PassResult:
     """The result of one pass over an object on the brokers."""
 
     fields: Document
@@ -49,7 +49,7 @@ def conflict(about: About, older: Claim) -> Condition:
     return Condition("Ready", False, "Conflict", said)
 
 
-def ready(about: About, outcome: Outcome) -> Condition:
+def ready(about: About, outcome: PassResult) -> Condition:
     """Return the condition Ready of an object after a pass over the brokers."""
     final = [each for each in outcome.faults if each.is_final]
     reason, text = outcome.waits
@@ -62,7 +62,7 @@ def ready(about: About, outcome: Outcome) -> Condition:
     return Condition("Ready", True, "Observed" if about.is_observed else "Applied", "")
 
 
-def status_of(about: About, former: Mapping[str, Any], said: Condition, outcome: Outcome, now: str) -> Document:
+def status_of(about: About, former: Mapping[str, Any], said: Condition, outcome: PassResult, now: str) -> Document:
     """Return the whole status; `now` is the time of conditions that have just changed."""
     is_final = not said.holds and said.reason == "Unsupported"
     stalled = Condition("Stalled", is_final, said.reason if is_final else "NoError", said.message if is_final else "")

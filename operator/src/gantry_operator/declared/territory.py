@@ -25,7 +25,7 @@ FRESH_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class BrokerGroup:
     """The master of one broker group."""
 
     short: str  # b0
@@ -40,7 +40,7 @@ class Territory:
 
     key: Key
     is_going: bool
-    places: tuple[Place, ...]
+    places: tuple[BrokerGroup, ...]
     nameservers: tuple[str, ...]
 
 
@@ -81,10 +81,10 @@ class Territories:
         self._known.pop(key, None)
         self._reading.pop(key, None)
 
-    async def _place(self, cluster: BrokerCluster, group: Group) -> Place:
+    async def _place(self, cluster: BrokerCluster, group: Group) -> BrokerGroup:
         namespace = cluster.key.namespace
         register = register_seen(await self._kube.get(lease_path(namespace, group.name)))
         if register is None:
-            return Place(group.short, group.name, 0, "")
+            return BrokerGroup(group.short, group.name, 0, "")
         leads = "" if register.master is None else f"{group.pod(register.master)}.{namespace}.svc:{PORT}"
-        return Place(group.short, group.name, register.epoch, leads)
+        return BrokerGroup(group.short, group.name, register.epoch, leads)

@@ -18,8 +18,8 @@ from gantry_operator.api.brokertopic import BrokerTopic, permission_of
 from gantry_operator.api.declared import Declared
 from gantry_operator.declared import topicplan
 from gantry_operator.declared.asking import Asking
-from gantry_operator.declared.outcome import Fault, Outcome
-from gantry_operator.declared.territory import Place, Territory
+from gantry_operator.declared.outcome import Fault, PassResult
+from gantry_operator.declared.territory import BrokerGroup, Territory
 
 PRODUCERS_S = 45.0
 _STEPS_MAX = 3
@@ -31,7 +31,7 @@ _NOT_FOUND = ("NotFound", "no broker group has it, and it is not made: managemen
 
 
 class Topics:
-    """The brokers' side of these objects; implements `declarations.Things`."""
+    """The brokers' side of these objects; implements `declarations.KindHandler`."""
 
     def __init__(self, brokers: BrokerAdmin, asking: Asking, clock: Clock) -> None:
         self._brokers = brokers
@@ -43,10 +43,10 @@ class Topics:
         """Read an object of the API server; ValueError when it is not valid."""
         return brokertopic.read(document)
 
-    async def apply(self, topic: BrokerTopic, territory: Territory) -> Outcome:
+    async def apply(self, topic: BrokerTopic, territory: Territory) -> PassResult:
         """Read the topic on every group, and change what differs."""
 
-        async def of(place: Place) -> TopicConfig | None:
+        async def of(place: BrokerGroup) -> TopicConfig | None:
             return await self._settle(topic, place)
 
         found, faults = await self._asking.all(territory.places, of)
@@ -58,24 +58,24 @@ class Topics:
         elif not here and topic.about.is_observed:
             waits = _NOT_FOUND
         fields = {"topicName": topic.about.name, "placements": _placements(topic, here, faults)}
-        return Outcome(fields, faults, waits)
+        return PassResult(fields, faults, waits)
 
     async def remove(self, topic: BrokerTopic, territory: Territory) -> list[Fault]:
         """Delete the topic with its messages on every group, then from the name servers; return the faults."""
         name = topic.about.name
 
-        async def delete(place: Place) -> None:
+        async def delete(place: BrokerGroup) -> None:
             await self._brokers.delete_topic(place.address, name)
 
         _, faults = await self._asking.all(territory.places, delete)
         if faults:
             return faults
 
-        async def forget(place: Place) -> None:
+        async def forget(place: BrokerGroup) -> None:
             await self._brokers.forget_route(place.address, name)
 
         # A name server that does not answer forgets it with the brokers' next registration, which lacks the topic.
-        await self._asking.all([Place(each, each, 0, each) for each in territory.nameservers], forget)
+        await self._asking.all([BrokerGroup(each, each, 0, each) for each in territory.nameservers], forget)
         return []
 
     def forget(self, key: Declared) -> None:
@@ -83,7 +83,7 @@ class Topics:
         for place in [each for each in self._closed_s if each[0] == key]:
             del self._closed_s[place]
 
-    async def _settle(self, topic: BrokerTopic, place: Place) -> TopicConfig | None:
+    async def _settle(self, topic: BrokerTopic, place: BrokerGroup) -> TopicConfig | None:
         name = topic.about.name
         config = await self._brokers.topic(place.address, name)
         for _ in range(_STEPS_MAX):
@@ -97,7 +97,7 @@ class Topics:
             config = await self._brokers.topic(place.address, name)
         return config
 
-    async def _unread(self, topic: BrokerTopic, place: Place, config: TopicConfig | None) -> int:
+    async def _unread(self, topic: BrokerTopic, place: BrokerGroup, config: TopicConfig | None) -> int:
         if config is None or not topicplan.gives_up_queues(topic, place.short, config):
             return 0
         closed_s = self._closed_s.get((topic.about.key, place.short))
@@ -115,12 +115,12 @@ class Topics:
         return max((each + 1 for each in unread if each in given_up), default=0)
 
 
-def _elsewhere(topic: BrokerTopic, places: Sequence[Place]) -> list[Fault]:
+def _elsewhere(topic: BrokerTopic, places: Sequence[BrokerGroup]) -> list[Fault]:
     missing = set(topic.placed) - {place.short for place in places}
     return [Fault(each, False, "the cluster has no such group; spec.placement.groups names it") for each in missing]
 
 
-def _placements(topic: BrokerTopic, here: Mapping[Place, TopicConfig], faults: Sequence[Fault]) -> list[Document]:
+def _placements(topic: BrokerTopic, here: Mapping[BrokerGroup, TopicConfig], faults: Sequence[Fault]) -> list[Document]:
     silent = {each.group for each in faults}
     kept = [each for each in topic.status.get("placements", []) if each["group"] in silent]
     seen = [

@@ -10,7 +10,7 @@ Only metrics that a broker exposes are used here (a test compares), and each pan
 
 from __future__ import annotations
 
-from gantry_operator.monitoring.panels import Dashboard, Kind, Panel, Query, Row, Variable
+from gantry_operator.monitoring.panels import Dashboard, Panel, PanelType, Query, Row, Variable
 
 _VARIABLES = (
     Variable("cluster", "label_values(gantry_broker_info, cluster)", "Cluster"),
@@ -41,7 +41,7 @@ def _quantile(share: float, metric: str) -> str:
 
 
 def _stat(title: str, text: str, help_: str, unit: str = "short", bad_from: float | None = None) -> Panel:
-    return Panel(title, help_, (Query(text, title.lower()),), unit, Kind.STAT, bad_from)
+    return Panel(title, help_, (Query(text, title.lower()),), unit, PanelType.STAT, bad_from)
 
 
 def _lines(title: str, help_: str, *queries: Query, unit: str = "short") -> Panel:

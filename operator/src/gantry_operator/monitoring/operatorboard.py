@@ -7,14 +7,14 @@ applied; so a missing operator is worth a critical alert.
 from __future__ import annotations
 
 from gantry_operator.monitoring.alerts import Alert
-from gantry_operator.monitoring.panels import Dashboard, Kind, Panel, Query, Row, Variable
+from gantry_operator.monitoring.panels import Dashboard, Panel, PanelType, Query, Row, Variable
 
 _HERE = '{instance=~"$instance"}'
 _PASS_S = f"gantrymq_operator_pass_seconds_bucket{_HERE}"
 
 
 def _stat(title: str, text: str, help_: str, unit: str = "short", bad_from: float | None = None) -> Panel:
-    return Panel(title, help_, (Query(text, title.lower()),), unit, Kind.STAT, bad_from)
+    return Panel(title, help_, (Query(text, title.lower()),), unit, PanelType.STAT, bad_from)
 
 
 def _rate(metric: str, by: str) -> str:

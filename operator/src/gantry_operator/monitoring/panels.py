@@ -18,7 +18,7 @@ _SCHEMA = 39  # of Grafana 10 and later
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
-class Kind(Enum):
+class PanelType(Enum):
     """How a panel shows its values."""
 
     LINES = "timeseries"
@@ -42,7 +42,7 @@ class Panel:
     help: str
     queries: tuple[Query, ...]
     unit: str = "short"
-    kind: Kind = Kind.LINES
+    kind: PanelType = PanelType.LINES
     bad_from: float | None = None
 
 
@@ -108,7 +108,7 @@ def _laid_out(rows: tuple[Row, ...]) -> Iterator[dict[str, object]]:
             "panels": [],
         }
         top += 1
-        height = _STAT_HEIGHT if all(panel.kind is Kind.STAT for panel in row.panels) else _HEIGHT
+        height = _STAT_HEIGHT if all(panel.kind is PanelType.STAT for panel in row.panels) else _HEIGHT
         width = WIDTH // len(row.panels)
         for place, panel in enumerate(row.panels):
             number += 1
@@ -132,7 +132,7 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, object
             "overrides": [],
         },
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}}
-        if panel.kind is Kind.LINES
+        if panel.kind is PanelType.LINES
         else {},
         "targets": [
             {
@@ -140,8 +140,8 @@ def _panel(panel: Panel, number: int, place: dict[str, int]) -> dict[str, object
                 "expr": query.text,
                 "legendFormat": query.legend,
                 "datasource": _SOURCE,
-                "instant": panel.kind is Kind.TABLE,
-                "format": "table" if panel.kind is Kind.TABLE else "time_series",
+                "instant": panel.kind is PanelType.TABLE,
+                "format": "table" if panel.kind is PanelType.TABLE else "time_series",
             }
             for place, query in enumerate(panel.queries)
         ],

@@ -38,7 +38,7 @@ _SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Place:
+class MessageLocation:
     """Where a message was stored last."""
 
     message_id: str
@@ -56,7 +56,7 @@ class Refusal:
     why: str
 
 
-def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place | Refusal]:
+def send(messages: DataFrame, options: Mapping[str, str]) -> list[MessageLocation | Refusal]:
     """Send messages with columns of `_SCHEMA`; return the result of each that did not go to the dead-letter topic."""
     given = sinkoptions.read(options)
     if given.is_transactional:
@@ -66,12 +66,12 @@ def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place | Refusa
     return list(messages.rdd.map(as_row).mapPartitions(partial(sent, given)).collect())
 
 
-def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Place | Refusal]:
+def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[MessageLocation | Refusal]:
     """Send a partition, in an executor, for mapPartitions; yield the results."""
-    found: dict[str, Place | Refusal] = {}
+    found: dict[str, MessageLocation | Refusal] = {}
 
     def stored(row: sinkcolumns.Row, queue: MessageQueue, offset: int) -> None:
-        found[row.message_id] = Place(row.message_id, queue.broker_name, queue.queue_id, offset)
+        found[row.message_id] = MessageLocation(row.message_id, queue.broker_name, queue.queue_id, offset)
 
     def refused(row: sinkcolumns.Row, why: str) -> None:
         found[row.message_id] = Refusal(row.message_id, row.topic, why)

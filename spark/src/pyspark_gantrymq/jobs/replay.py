@@ -37,7 +37,7 @@ from pyspark.sql import functions as f
 from pyspark_gantrymq.jobs import launch, letters, runs
 from pyspark_gantrymq.jobs.sendable import properties, sharding_key
 from pyspark_gantrymq.jobs.transactions import Cursor, carry_out, connect
-from pyspark_gantrymq.jobs.triage import REPLAYS, Rules, prepare
+from pyspark_gantrymq.jobs.triage import REPLAYS, TriageRules, prepare
 
 LETTERS = (
     "message_id string, topic string, body binary, message_keys string, tags string, properties string, replays int"
@@ -63,7 +63,7 @@ def build(approved: DataFrame) -> DataFrame:
         sharding_key(written),
         (f.col("replays") + FIRST_DELAY_LEVEL).cast("int").alias("delayTimeLevel"),
         # The next death has a reason of its own.
-        properties(written, Rules.error_property, **{REPLAYS: counted}).alias("properties"),
+        properties(written, TriageRules.error_property, **{REPLAYS: counted}).alias("properties"),
         f.col("message_id").alias("msgId"),
     )
 

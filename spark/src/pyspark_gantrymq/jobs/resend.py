@@ -37,7 +37,7 @@ from gantry.client.blockingsinks import BlockingSinks
 from gantry.errors import UnreachableError
 from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch, places
-from pyspark_gantrymq.jobs.places import Place, Refusal
+from pyspark_gantrymq.jobs.places import MessageLocation, Refusal
 from pyspark_gantrymq.jobs.sendable import properties, sharding_key
 from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, first_of, inserted
 
@@ -52,11 +52,11 @@ BYTES_MAX = 32 << 20
 _DOUBLED_MAX = 10  # a thousand times the backoff
 FORGETS_MAX = 100  # of one pass
 _REFUSALS_SHOWN = 100  # of one pass
-Send = Callable[[DataFrame], Sequence[Place | Refusal]]
+Send = Callable[[DataFrame], Sequence[MessageLocation | Refusal]]
 
 
 @dataclass(frozen=True)
-class Rules:
+class ResendPolicy:
     """Settings: when a stub is sent again, and how many in one pass."""
 
     group: str
@@ -96,7 +96,7 @@ def build(stubs: DataFrame) -> DataFrame:
     )
 
 
-def claim(rules: Rules, now_ms: int, cursor: Cursor) -> list[Row]:
+def claim(rules: ResendPolicy, now_ms: int, cursor: Cursor) -> list[Row]:
     """Claim missing stubs by raising their counters, and return them: at most BYTES_MAX together."""
     rows = first_of(cursor, SAY.missing, rules.parameters(now_ms), BYTES_MAX, _size)
     found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
@@ -110,7 +110,7 @@ def _size(row: tuple[Any, ...]) -> int:
     return sum(len(row[at]) for at in _LONG)
 
 
-def note(claimed: Sequence[Row], found: Sequence[Place], cursor: Cursor) -> int:
+def note(claimed: Sequence[Row], found: Sequence[MessageLocation], cursor: Cursor) -> int:
     """Store the places of messages that were claimed and sent; return how many, without those sent again since."""
     now = {place.message_id: place for place in found}
     # Claimed with the count of before; in the order of their ids, as above.
@@ -122,11 +122,11 @@ def note(claimed: Sequence[Row], found: Sequence[Place], cursor: Cursor) -> int:
     return sum(inserted(cursor, SAY.moved, rows))
 
 
-def _noted(claimed: Sequence[Row], cursor: Cursor, found: Sequence[Place]) -> int:
+def _noted(claimed: Sequence[Row], cursor: Cursor, found: Sequence[MessageLocation]) -> int:
     return note(claimed, found, cursor)
 
 
-def forgotten(database: str, rules: Rules, now_ms: int) -> int:
+def forgotten(database: str, rules: ResendPolicy, now_ms: int) -> int:
     """Delete old rows of message_log in many short transactions; return how many."""
     total = 0
     for count in carry_out(database, [rules] * FORGETS_MAX, partial(forget, now_ms)):
@@ -136,7 +136,7 @@ def forgotten(database: str, rules: Rules, now_ms: int) -> int:
     return total
 
 
-def forget(now_ms: int, cursor: Cursor, rules: Rules) -> int:
+def forget(now_ms: int, cursor: Cursor, rules: ResendPolicy) -> int:
     """Delete some rows of message_log that are older than `log_kept_ms` and not needed; return how many."""
     cursor.execute(SAY.forget, {"consumer_group": rules.group, "before_ms": now_ms - rules.log_kept_ms})
     return cursor.rowcount
@@ -149,7 +149,7 @@ def withdraw(database: str, ids: Sequence[str]) -> int:
     return int(changed)
 
 
-def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[str]]:
+def for_a_person(rules: ResendPolicy, now_ms: int, cursor: Cursor) -> dict[str, list[str]]:
     """Return ids of stubs that need a person, by the reason."""
     found = {}
     for name, question in (("exhausted", SAY.exhausted), ("stuck", SAY.stuck), ("unplaced", SAY.unplaced)):
@@ -159,7 +159,7 @@ def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[st
 
 
 def one_pass(
-    spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Send
+    spark: SparkSession, database: str, rules: ResendPolicy, now_ms: int, send: Send
 ) -> dict[str, int]:
     """Run one pass: claim, send and store the places, a bounded number of bytes at a time; return the counts."""
     refusals: list[Refusal] = []
@@ -172,7 +172,7 @@ def one_pass(
         sent += len(claimed)
         rows = [tuple(row[name] for name in _FIELDS) for row in claimed]
         found = send(build(spark.createDataFrame(rows, STUBS)))
-        stored = [each for each in found if isinstance(each, Place)]
+        stored = [each for each in found if isinstance(each, MessageLocation)]
         refusals += [each for each in found if isinstance(each, Refusal)]
         list(carry_out(database, [stored], partial(_noted, claimed)))
     for refusal in refusals[:_REFUSALS_SHOWN]:
@@ -207,7 +207,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--void", metavar="ID,ID", help="withdraw these stubs, and send nothing")
     given: Any = parser.parse_args(arguments)
     times = (given.backoff * 1000, given.backlog * 1000, given.stuck_after * 1000)
-    rules = Rules(given.group, given.resends_max, *times, given.rows_max, given.log_kept * 3_600_000)
+    rules = ResendPolicy(given.group, given.resends_max, *times, given.rows_max, given.log_kept * 3_600_000)
     if given.show_for_a_person:
         (people,) = carry_out(given.database, [rules], lambda cursor, each: for_a_person(each, _now_ms(), cursor))
         launch.say(**people)
@@ -218,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = launch.session(given)
     options = {"gantrymq.namesrv": given.namesrv, **launch.pairs(given.option)}
 
-    def send(messages: DataFrame) -> Sequence[Place | Refusal]:
+    def send(messages: DataFrame) -> Sequence[MessageLocation | Refusal]:
         return places.send(messages, options)
 
     while True:

@@ -41,7 +41,7 @@ _COUNTED = ("window_start_ms", "consumer_group", "topic", "error_class", "route"
 
 
 @dataclass(frozen=True)
-class Rules:
+class TriageRules:
     """Settings by which letters are sorted; `expire_after_h` in hours, `window_ms` of the counts."""
 
     error_property: str = "ERROR_CLASS"
@@ -51,7 +51,7 @@ class Rules:
     window_ms: int = 60_000
 
 
-def build(dead: DataFrame, rules: Rules, now: Column | None = None) -> DataFrame:
+def build(dead: DataFrame, rules: TriageRules, now: Column | None = None) -> DataFrame:
     """Return a row of `dead_letter` per message, and the window in which it counts."""
     prop = f.col("properties")
     age_ms = f.unix_millis(now if now is not None else f.current_timestamp()) - f.unix_millis("bornTimestamp")
@@ -129,14 +129,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Sort until stopped, or with --once what is there; return the exit code."""
     parser = launch.reads(launch.parser(__doc__, "triage"), topics=False)
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
-    parser.add_argument("--error-property", default=Rules.error_property, help="where consumers write why they gave up")
+    parser.add_argument(
+        "--error-property", default=TriageRules.error_property, help="where consumers write why they gave up"
+    )
     parser.add_argument("--json", action="store_true", help="bodies are meant to be JSON")
     parser.add_argument("--transient", default=TRANSIENT, metavar="REGEX", help="classes that are worth a replay")
-    parser.add_argument("--expire-after", type=int, default=Rules.expire_after_h, metavar="HOURS")
+    parser.add_argument("--expire-after", type=int, default=TriageRules.expire_after_h, metavar="HOURS")
     parser.add_argument("--archive", default="", metavar="DIR", help="where expired letters are kept as Parquet")
     parser.add_argument("--approve-transient", action="store_true", help="replay them without asking a person")
     given: Any = parser.parse_args(arguments)
-    rules = Rules(given.error_property, given.json, given.transient, given.expire_after)
+    rules = TriageRules(given.error_property, given.json, given.transient, given.expire_after)
     prepare(given.database)
     spark = launch.session(given)
     dead = launch.stream(spark, given, subscribePattern=TOPICS)
