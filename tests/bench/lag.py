@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from servers import gantry
 
 from gantry.client.producer import Message, Producer
-from gantry.client.requests import adminquestions, questions
+from gantry.client.requests import admin_requests, questions
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
@@ -44,10 +44,10 @@ def lag(bench: Bench) -> list[Row]:
 async def fill(broker: str, nameserver: str) -> None:
     """500 topics of eight queues with a message each, and one group that has consumed them."""
     remoting = RemotingClient()
-    await remoting.invoke(broker, adminquestions.put_group(GroupConfig("lagging")).command, _TIMEOUT_S)
+    await remoting.invoke(broker, admin_requests.put_group(GroupConfig("lagging")).command, _TIMEOUT_S)
     names = [f"topic-{number}" for number in range(_TOPICS)]
     for name in names:
-        made = adminquestions.put_topic(TopicConfig(name, _QUEUES, _QUEUES))
+        made = admin_requests.put_topic(TopicConfig(name, _QUEUES, _QUEUES))
         await remoting.invoke(broker, made.command, _TIMEOUT_S)
     async with Producer("lag", nameserver=nameserver) as producer:
         for name in names:

@@ -14,7 +14,7 @@ import pytest
 
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.client.connections.blockingsession import BlockingSession
-from gantry.client.requests.batchadmin import COMMIT, decided
+from gantry.client.requests.sink_requests import COMMIT, decided
 from gantry.errors import GantryError
 from testkit.batchledger import SINK, Batches
 from testkit.patience import HANG_S

@@ -9,7 +9,7 @@ import pytest
 from gantry.client.outgoing import Outgoing
 from gantry.client.requests import questions
 from gantry.client.requests.questions import is_in_doubt
-from gantry.client.requests.transactionquestions import prepare
+from gantry.client.requests.transaction_requests import prepare
 from gantry.errors import OutcomeUnknownError
 from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue

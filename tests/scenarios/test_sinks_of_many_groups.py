@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from gantry.client.requests.batchadmin import COMMIT, SinkBatch
+from gantry.client.requests.sink_requests import COMMIT, SinkBatch
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.transaction import decisions
 from gantry.wire.codes import RequestCode, ResponseCode

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from gantry.client.requests.batchadmin import ABORT, COMMIT, DONE, PASSING, SinkBatch, SinkDecision, decided, ended
 from gantry.client.requests.question import Question
 from gantry.client.requests.questions import is_in_doubt
+from gantry.client.requests.sink_requests import ABORT, COMMIT, DONE, PASSING, SinkBatch, SinkDecision, decided, ended
 from gantry.errors import RefusedError
 from gantry.transaction.batches import PROPERTY
 from gantry.wire.codes import ResponseCode

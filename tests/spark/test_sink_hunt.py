@@ -163,7 +163,7 @@ def test_a_sink_that_another_checkpoint_uses_is_refused_and_nobody_loses_a_row_u
 def test_a_second_copy_of_a_task_that_goes_on_behind_the_commit_adds_nothing(topic: str, tmp_path: Path) -> None:
     """What speculation does on a cluster: two at once write a partition, one of them counts, the other hears late."""
     from gantry.client.blockingsinks import BlockingSinks
-    from gantry.client.requests.batchadmin import SinkBatch
+    from gantry.client.requests.sink_requests import SinkBatch
     from pyspark_gantrymq import sink, sinkoptions
     from pyspark_gantrymq.sinkcolumns import Row
     from pyspark_gantrymq.sinksending import SinkSender

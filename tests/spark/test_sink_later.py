@@ -14,7 +14,7 @@ from testkit.sinktopic import messages, until
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from gantry.client.requests.delayadmin import DelayedInfo
+    from gantry.client.requests.delay_requests import DelayedInfo
 
 pytestmark = pytest.mark.spark
 

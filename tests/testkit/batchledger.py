@@ -11,7 +11,7 @@ import random
 from collections import Counter, defaultdict
 from functools import partial
 
-from gantry.client.requests.batchadmin import SinkBatch
+from gantry.client.requests.sink_requests import SinkBatch
 from gantry.leaves import properties
 from gantry.wire.codes import ResponseCode
 from testkit.pairplay import until

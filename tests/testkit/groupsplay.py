@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.requests.batchadmin import SinkBatch
 from gantry.client.requests.question import Question
+from gantry.client.requests.sink_requests import SinkBatch
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode

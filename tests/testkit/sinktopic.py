@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gantry.client.blocking import BlockingPuller
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.requests.batchadmin import OpenPartInfo
+from gantry.client.requests.sink_requests import OpenPartInfo
 from gantry.model.message import StoredMessage
 
 PATIENCE_S = 240.0

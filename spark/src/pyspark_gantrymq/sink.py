@@ -26,7 +26,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.client.identity import ClientIdentity
-from gantry.client.requests.batchadmin import UNDECIDED, OpenPartInfo, SinkBatch
+from gantry.client.requests.sink_requests import UNDECIDED, OpenPartInfo, SinkBatch
 from gantry.clock import SystemClock
 from gantry.errors import GantryError
 from gantry.leaves import properties

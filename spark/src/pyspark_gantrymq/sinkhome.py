@@ -17,7 +17,7 @@ from hashlib import sha256
 from uuid import uuid4
 
 from gantry.client.blockingsinks import BlockingSinks, NotAGantryError
-from gantry.client.requests.batchadmin import SinkBatch
+from gantry.client.requests.sink_requests import SinkBatch
 from gantry.transaction.batches import is_sink
 from pyspark_gantrymq.sinkoptions import SinkOptions
 

@@ -17,7 +17,7 @@ from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, add_output, say_done, show
 from gantry.client.admin import Admin
-from gantry.client.requests.delayadmin import DelayedInfo
+from gantry.client.requests.delay_requests import DelayedInfo
 from gantry.model.names import topic_fault
 
 

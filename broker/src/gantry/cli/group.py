@@ -14,7 +14,7 @@ from gantry.cli.instants import milliseconds
 from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, add_output, say_done, show
 from gantry.client.admin import Admin, QueueProgress, Target
-from gantry.client.requests.progressadmin import EARLIEST_MS, LATEST_MS
+from gantry.client.requests.lag_requests import EARLIEST_MS, LATEST_MS
 from gantry.errors import ConfigError, GantryError
 from gantry.model.names import group_fault, is_retry_topic, is_system_group, topic_fault
 from gantry.model.route import MessageQueue

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from gantry.cli.clientflags import add_client_flags, run_client
 from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.client.admin import Admin
-from gantry.client.requests.storeadmin import RetentionInfo, SegmentInfo
+from gantry.client.requests.store_requests import RetentionInfo, SegmentInfo
 from gantry.errors import ConfigError, GantryError
 from gantry.store import filenames
 from gantry.store.disk import RealDisk

@@ -19,7 +19,7 @@ from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, add_output, say_done, show, show_json, show_one
 from gantry.client.admin import Admin
-from gantry.client.requests.transactionadmin import COMMIT, GIVEN_UP, OPEN, REARM, ROLLBACK, TransactionInfo
+from gantry.client.requests.tx_requests import COMMIT, GIVEN_UP, OPEN, REARM, ROLLBACK, TransactionInfo
 from gantry.errors import ConfigError
 from gantry.model.names import group_fault, topic_fault
 

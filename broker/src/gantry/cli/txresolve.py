@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, show, show_json
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.requests.batchadmin import OpenPartInfo, SinkBatch, SinkInfo
+from gantry.client.requests.sink_requests import OpenPartInfo, SinkBatch, SinkInfo
 from gantry.errors import ConfigError
 
 

@@ -21,13 +21,13 @@ from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.offsets import RemoteOffsets
-from gantry.client.requests import adminquestions, delayadmin, progressadmin, questions, storeadmin, transactionadmin
-from gantry.client.requests.adminquestions import Cluster
-from gantry.client.requests.delayadmin import DelayedInfo
-from gantry.client.requests.progressadmin import ClientConnection, QueueLag, Target
+from gantry.client.requests import admin_requests, delay_requests, lag_requests, questions, store_requests, tx_requests
+from gantry.client.requests.admin_requests import Cluster
+from gantry.client.requests.delay_requests import DelayedInfo
+from gantry.client.requests.lag_requests import ClientConnection, QueueLag, Target
 from gantry.client.requests.question import Question
-from gantry.client.requests.storeadmin import RetentionInfo
-from gantry.client.requests.transactionadmin import TransactionInfo
+from gantry.client.requests.store_requests import RetentionInfo
+from gantry.client.requests.tx_requests import TransactionInfo
 from gantry.client.results import QueueProgress
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.records import parse_offset_message_id
@@ -89,17 +89,17 @@ class Admin:
 
     async def cluster(self) -> Cluster:
         """Return which brokers are registered at the name server."""
-        return await self._session.ask_nameserver(adminquestions.cluster_info())
+        return await self._session.ask_nameserver(admin_requests.cluster_info())
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """Return a broker's runtime figures, with RocketMQ's names."""
-        return await self._ask(address, adminquestions.runtime_info())
+        return await self._ask(address, admin_requests.runtime_info())
 
     # Topics
 
     async def topics(self) -> list[str]:
         """Return the names of all topics in order, RocketMQ's own ones included."""
-        found = await self._session.ask_nameserver(adminquestions.topic_list())
+        found = await self._session.ask_nameserver(admin_requests.topic_list())
         return sorted(found)
 
     async def route(self, topic: str) -> TopicRoute:
@@ -132,7 +132,7 @@ class Admin:
         _refuse(topic_fault(topic))
         deleted = [await self._changes.delete_topic(address, topic) for address in await self._masters(cluster)]
         for nameserver in self._session.nameservers:
-            await self._ask(nameserver, adminquestions.delete_topic_route(topic))
+            await self._ask(nameserver, admin_requests.delete_topic_route(topic))
         self._routes.doubt(topic)
         return any(deleted)
 
@@ -142,7 +142,7 @@ class Admin:
         """Return all consumer groups by name; where brokers differ, with the first broker's configuration."""
         found: dict[str, GroupConfig] = {}
         for members in (await self._groups()).values():
-            for name, config in (await self._look(members, adminquestions.group_list())).items():
+            for name, config in (await self._look(members, admin_requests.group_list())).items():
                 found.setdefault(name, config)
         return found
 
@@ -175,7 +175,7 @@ class Admin:
         """Return the topics in which a group has committed offsets."""
         found: set[str] = set()
         for members in (await self._groups()).values():
-            for key in await self._look(members, adminquestions.offset_table()):
+            for key in await self._look(members, admin_requests.offset_table()):
                 topic, _, owner = key.partition("@")
                 if owner == group:
                     found.add(topic)
@@ -202,7 +202,7 @@ class Admin:
         found: list[QueueLag] = []
         following = 0
         while following >= 0:
-            page = await self._look(members, progressadmin.lag(broker, group, topic, following))
+            page = await self._look(members, lag_requests.lag(broker, group, topic, following))
             found += page.queues
             following = page.following
         return found
@@ -217,18 +217,18 @@ class Admin:
         found: dict[MessageQueue, int] = {}
         for one in (await self.route(topic)).brokers:
             if one.master is not None and broker in (None, one.broker_name):
-                moved = await self._ask(one.master, progressadmin.reset(group, topic, target))
+                moved = await self._ask(one.master, lag_requests.reset(group, topic, target))
                 found.update(moved)
         return found
 
     async def consumer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
         """Return the members of a consumer group, by broker."""
-        question = progressadmin.consumer_connections(group)
+        question = lag_requests.consumer_connections(group)
         return {name: await self._look(members, question) for name, members in (await self._groups()).items()}
 
     async def producer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
         """Return the members of a producer group, by broker."""
-        question = progressadmin.producer_connections(group)
+        question = lag_requests.producer_connections(group)
         return {name: await self._look(members, question) for name, members in (await self._groups()).items()}
 
     async def running_info(self, group: str, client_id: str) -> dict[str, object]:
@@ -236,7 +236,7 @@ class Admin:
         failure: RefusedError | None = None
         for members in (await self._groups()).values():
             try:
-                return await self._look(members, progressadmin.running_info(group, client_id))
+                return await self._look(members, lag_requests.running_info(group, client_id))
             except RefusedError as error:
                 failure = error
         assert failure is not None, "there is at least one group"
@@ -257,7 +257,7 @@ class Admin:
         broker = next((name for name, group in groups.items() if address in group.addresses.values()), "")
         others = groups[broker].addresses if broker else {}
         members = {MASTER_ID: address} | {one: other for one, other in others.items() if one and other != address}
-        return await self._look(members, adminquestions.message_at(log_offset, broker_name=broker))
+        return await self._look(members, admin_requests.message_at(log_offset, broker_name=broker))
 
     async def messages_by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
         """Return all copies of the message with an id that its producer gave."""
@@ -272,7 +272,7 @@ class Admin:
     # Transactions
 
     async def transactions(
-        self, state: str = transactionadmin.OPEN, *, group: str = "", topic: str = "", count_max: int = 1000
+        self, state: str = tx_requests.OPEN, *, group: str = "", topic: str = "", count_max: int = 1000
     ) -> list[TransactionInfo]:
         """Return the oldest transactions of each broker group in a state: "open" or "given-up"."""
         found: list[TransactionInfo] = []
@@ -280,7 +280,7 @@ class Admin:
             of_broker: list[TransactionInfo] = []
             following = 0
             while following >= 0 and len(of_broker) < count_max:
-                question = transactionadmin.listed(broker, state, following, group, topic)
+                question = tx_requests.listed(broker, state, following, group, topic)
                 page = await self._ask(address, question)
                 of_broker += page.transactions
                 following = page.following
@@ -294,7 +294,7 @@ class Admin:
             of_broker: list[DelayedInfo] = []
             following = 0
             while following >= 0 and len(of_broker) < count_max:
-                page = await self._ask(address, delayadmin.listed(broker, following, topic))
+                page = await self._ask(address, delay_requests.listed(broker, following, topic))
                 of_broker += page.delayed
                 following = page.following
             found += of_broker[:count_max]
@@ -303,7 +303,7 @@ class Admin:
     async def cancel_delayed(self, wanted: str, operator: str) -> bool:
         """Cancel the delivery of the message with this message id or offset id. Return False for none."""
         asked = [
-            await self._ask(address, delayadmin.cancelled(wanted, operator))
+            await self._ask(address, delay_requests.cancelled(wanted, operator))
             for address in (await self._masters_by_name()).values()
         ]
         return any(asked)
@@ -311,26 +311,28 @@ class Admin:
     async def retention(self) -> list[RetentionInfo]:
         """Return each broker group's disk usage and the segments that `delete_expired` would delete."""
         groups = await self._groups()
-        return [await self._look(members, storeadmin.retention(broker)) for broker, members in groups.items()]
+        return [await self._look(members, store_requests.retention(broker)) for broker, members in groups.items()]
 
     async def delete_expired(self, broker: str | None = None) -> None:
         """Delete expired messages now instead of at the configured hour, on one broker group or on all."""
         for name, address in (await self._masters_by_name()).items():
             if broker is None or name == broker:
-                for question in (storeadmin.delete_expired(), storeadmin.clean_queues(), storeadmin.clean_topics()):
+                for question in (
+                    store_requests.delete_expired(), store_requests.clean_queues(), store_requests.clean_topics()
+                ):
                     await self._ask(address, question)
 
     async def group_violations(self) -> list[str]:
         """Return a sentence for each transactional producer group that other kinds of producers use too."""
         found: set[str] = set()
         for broker, address in (await self._masters_by_name()).items():
-            found.update((await self._ask(address, transactionadmin.listed(broker, "open", 0, "", ""))).violations)
+            found.update((await self._ask(address, tx_requests.listed(broker, "open", 0, "", ""))).violations)
         return sorted(found)
 
     async def find_transactions(self, wanted: str) -> list[TransactionInfo]:
         """Return the transactions with a message id, offset message id or root, on all brokers."""
         found = [
-            await self._ask(address, transactionadmin.shown(broker, wanted))
+            await self._ask(address, tx_requests.shown(broker, wanted))
             for broker, address in (await self._masters_by_name()).items()
         ]
         return [one for one in found if one is not None]
@@ -338,13 +340,13 @@ class Admin:
     async def settle_transaction(self, found: TransactionInfo, action: str, operator: str) -> None:
         """Commit, roll back or "rearm" a transaction; RefusedError when another outcome was decided."""
         address = (await self._masters_by_name())[found.broker]
-        await self._ask(address, transactionadmin.settled(str(found.root), action, operator))
+        await self._ask(address, tx_requests.settled(str(found.root), action, operator))
 
     async def _find(
         self, topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool = False
     ) -> list[StoredMessage]:
         asked = [
-            self._look(one.addresses, adminquestions.by_key(topic, key, count_max, span_ms, is_unique, one.broker_name))
+            self._look(one.addresses, admin_requests.by_key(topic, key, count_max, span_ms, is_unique, one.broker_name))
             for one in (await self.route(topic)).brokers
         ]
         found = await asyncio.gather(*asked)

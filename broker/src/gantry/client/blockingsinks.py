@@ -21,9 +21,10 @@ from hashlib import sha256
 from typing import Protocol, TypeVar
 
 from gantry.client.connections.blockingsession import TIMEOUT_S, BlockingSession
-from gantry.client.requests import adminquestions
-from gantry.client.requests.adminquestions import Cluster
-from gantry.client.requests.batchadmin import (
+from gantry.client.requests import admin_requests
+from gantry.client.requests.admin_requests import Cluster
+from gantry.client.requests.question import Question
+from gantry.client.requests.sink_requests import (
     ABORT,
     ASK,
     COMMIT,
@@ -41,7 +42,6 @@ from gantry.client.requests.batchadmin import (
     listed,
     reserved,
 )
-from gantry.client.requests.question import Question
 from gantry.errors import (
     ClosedError,
     GantryError,
@@ -104,7 +104,7 @@ class BlockingSinks:
         for address in self._session.nameservers:
             left_s = deadline - time.monotonic()
             try:
-                found = self._session.ask(address, adminquestions.cluster_info(), min(TIMEOUT_S, left_s))
+                found = self._session.ask(address, admin_requests.cluster_info(), min(TIMEOUT_S, left_s))
             except ClosedError:
                 raise
             except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TypeVar
 
 from gantry.client.connections.session import Session
-from gantry.client.requests import adminquestions
+from gantry.client.requests import admin_requests
 from gantry.client.requests.question import Question
 from gantry.errors import RefusedError
 from gantry.model.subscription import GroupConfig
@@ -48,7 +48,7 @@ class Changes:
         found = await self._topic(address, wanted.name)
         if found is not None and found == replace(wanted, attributes={**found.attributes, **wanted.attributes}):
             return Change.UNCHANGED
-        await self._ask(address, adminquestions.put_topic(wanted))
+        await self._ask(address, admin_requests.put_topic(wanted))
         return Change.CREATED if found is None else Change.CHANGED
 
     async def delete_topic(self, address: str, topic: str) -> bool:
@@ -56,7 +56,7 @@ class Changes:
         left.
         """
         was_there = await self._topic(address, topic) is not None
-        await self._ask(address, adminquestions.delete_topic(topic))
+        await self._ask(address, admin_requests.delete_topic(topic))
         return was_there
 
     async def put_group(self, address: str, wanted: GroupConfig) -> Change:
@@ -64,7 +64,7 @@ class Changes:
         found = await self._group(address, wanted.name)
         if found == wanted:
             return Change.UNCHANGED
-        await self._ask(address, adminquestions.put_group(wanted))
+        await self._ask(address, admin_requests.put_group(wanted))
         return Change.CREATED if found is None else Change.CHANGED
 
     async def delete_group(self, address: str, group: str, clean_offsets: bool) -> bool:
@@ -72,15 +72,15 @@ class Changes:
         left.
         """
         was_there = await self._group(address, group) is not None
-        await self._ask(address, adminquestions.delete_group(group, clean_offsets))
+        await self._ask(address, admin_requests.delete_group(group, clean_offsets))
         return was_there
 
     async def _topic(self, address: str, topic: str) -> TopicConfig | None:
-        one, table = adminquestions.topic_config(topic), adminquestions.topic_table()
+        one, table = admin_requests.topic_config(topic), admin_requests.topic_table()
         return await self._one_of(address, topic, one, table, ResponseCode.TOPIC_NOT_EXIST)
 
     async def _group(self, address: str, group: str) -> GroupConfig | None:
-        one, table = adminquestions.group_config(group), adminquestions.group_list()
+        one, table = admin_requests.group_config(group), admin_requests.group_list()
         return await self._one_of(address, group, one, table, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
     async def _one_of(

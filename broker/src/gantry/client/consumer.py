@@ -41,7 +41,7 @@ from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import ClientIdentity
-from gantry.client.life import ConsumerLifecycle, begun, cancelled, to_the_end
+from gantry.client.lifecycle import ConsumerLifecycle, begun, cancelled, to_the_end
 from gantry.client.received import Again, ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom

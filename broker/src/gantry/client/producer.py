@@ -23,7 +23,7 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import ClientIdentity
-from gantry.client.life import to_the_end
+from gantry.client.lifecycle import to_the_end
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
 from gantry.client.producing.sending import Sender
 from gantry.client.received import ReceivedMessage

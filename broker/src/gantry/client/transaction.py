@@ -43,14 +43,14 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import ClientIdentity
-from gantry.client.life import begun, to_the_end
+from gantry.client.lifecycle import begun, to_the_end
 from gantry.client.outgoing import Ids, Outgoing, prepare
 from gantry.client.producing.sending import Sender
 from gantry.client.producing.transactionchecks import CheckCounts, Checker, Checks, CheckSettings
 from gantry.client.producing.transactionpresence import Presence
 from gantry.client.requests.question import Question
-from gantry.client.requests.transactionquestions import Half, Outcome, Prepared, as_half, end
-from gantry.client.requests.transactionquestions import prepare as prepare_half
+from gantry.client.requests.transaction_requests import Half, Outcome, Prepared, as_half, end
+from gantry.client.requests.transaction_requests import prepare as prepare_half
 from gantry.client.results import SendResult
 from gantry.client.settings import ProducerSettings, check_group
 from gantry.clock import Clock, SystemClock

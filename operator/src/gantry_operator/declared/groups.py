@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple, Protocol
 
 from gantry.client.brokeradmin import BrokerAdmin
-from gantry.client.requests.progressadmin import QueueLag
+from gantry.client.requests.lag_requests import QueueLag
 from gantry.clock import Clock
 from gantry.model.names import retry_topic
 from gantry_operator.api import consumergroup

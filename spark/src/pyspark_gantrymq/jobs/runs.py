@@ -23,7 +23,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.requests.batchadmin import SinkBatch
+from gantry.client.requests.sink_requests import SinkBatch
 from gantry.errors import GantryError, RefusedError
 from gantry.wire.codes import ResponseCode
 from pyspark_gantrymq import sinkcolumns, sinkoptions

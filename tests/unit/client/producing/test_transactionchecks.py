@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from gantry.client.producing.transactionchecks import CheckCounts, Checks, CheckSettings
-from gantry.client.requests.transactionquestions import Outcome
+from gantry.client.requests.transaction_requests import Outcome
 from gantry.leaves.frames import Command, encode
 from gantry.model.message import StoredMessage
 from gantry.transport.connection import Connection

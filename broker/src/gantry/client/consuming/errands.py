@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gantry.client.consuming.direct import DirectConsumption
-from gantry.client.requests.progressadmin import offsets_of
+from gantry.client.requests.lag_requests import offsets_of
 from gantry.errors import GantryError
 from gantry.leaves.frames import VERSION, Command, encode
 from gantry.model.route import MessageQueue

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.queue_lock import Lease
-from gantry.client.requests import orderquestions
+from gantry.client.requests import lock_requests
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.route import MessageQueue
 
@@ -47,7 +47,7 @@ class QueueLockClient:
         for address, found in self._by_master(queues).items():
             try:
                 await self._session.ask(
-                    address, orderquestions.unlock(self._group, self._client_id, found), _TIMEOUT_S
+                    address, lock_requests.unlock(self._group, self._client_id, found), _TIMEOUT_S
                 )
             except _FAULTS as error:
                 log.warning("%s: %d locks not given back, they expire: %s", self._group, len(found), error)
@@ -56,7 +56,7 @@ class QueueLockClient:
         now = asyncio.get_running_loop().time()
         for _, lease in leases:
             lease.asked(now)
-        question = orderquestions.lock(self._group, self._client_id, [queue for queue, _ in leases])
+        question = lock_requests.lock(self._group, self._client_id, [queue for queue, _ in leases])
         try:
             granted = await self._session.ask(address, question, _TIMEOUT_S)
         except _FAULTS as error:

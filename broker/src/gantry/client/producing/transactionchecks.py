@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
-from gantry.client.requests.transactionquestions import Check, Outcome, end, read_check
+from gantry.client.requests.transaction_requests import Check, Outcome, end, read_check
 from gantry.client.settings import check_numbers
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command

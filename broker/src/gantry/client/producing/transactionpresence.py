@@ -11,8 +11,8 @@ import asyncio
 import logging
 
 from gantry.client.connections.session import Session
-from gantry.client.requests import adminquestions
-from gantry.client.requests.adminquestions import Cluster
+from gantry.client.requests import admin_requests
+from gantry.client.requests.admin_requests import Cluster
 from gantry.client.requests.question import Question
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command
@@ -70,7 +70,7 @@ class Presence:
 
 def _with_masters() -> Question[Cluster | None]:
     """Return the request for the registered brokers; its answer is None when a name server knows no master."""
-    question = adminquestions.cluster_info()
+    question = admin_requests.cluster_info()
 
     def read(reply: Command) -> Cluster | None:
         found = question.read(reply)

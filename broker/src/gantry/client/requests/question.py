@@ -1,7 +1,7 @@
 """A request together with the function that reads its answer, without any I/O.
 
 Every exchange of the client is one `Question[T]`.  The asyncio session and the blocking one send its command, and pass
-the reply to `read`.  So each request and the meaning of its answer are written once (`questions`, `adminquestions`).
+the reply to `read`.  So each request and the meaning of its answer are written once (`questions`, `admin_requests`).
 `read` raises RefusedError for a refusal, RemoteProtocolError for an invalid reply.
 """
 

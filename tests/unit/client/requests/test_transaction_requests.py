@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gantry.client.requests.transactionquestions import Half, Outcome, end
+from gantry.client.requests.transaction_requests import Half, Outcome, end
 
 
 def test_an_end_says_everything_that_brokers_of_any_version_read() -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from gantry.client.admin import Admin
-from gantry.client.life import ConsumerLifecycle, cancelled
+from gantry.client.lifecycle import ConsumerLifecycle, cancelled
 from gantry.client.producer import Producer
 from gantry.client.pullconsumer import PullConsumer
 from gantry.client.puller import Puller
