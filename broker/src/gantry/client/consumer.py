@@ -31,8 +31,8 @@ from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.broadcast import LocalOffsets
+from gantry.client.consuming.broker_requests import BrokerRequests, Description
 from gantry.client.consuming.direct import DirectConsumption
-from gantry.client.consuming.errands import Description, Errands
 from gantry.client.consuming.intake import Intake, Memory
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.rebalance import Rebalance, Share
@@ -86,9 +86,13 @@ class Consumer:
         self._listener = listener
         self._tallies = Tallies(self._clock)
         direct = None if listener is None else DirectConsumption(group, listener, self.settings.hooks, False)
-        self._errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe, direct)
+        self._broker_requests = BrokerRequests(
+            group, lambda: self._rebalance.hurry(), self._move, self._describe, direct
+        )
         timeout_s = self.settings.request_timeout_s
-        self._session = Session(nameserver, self._heartbeat, self._errands.serve, self._broker_returned, timeout_s)
+        self._session = Session(
+            nameserver, self._heartbeat, self._broker_requests.serve, self._broker_returned, timeout_s
+        )
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
         self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
@@ -150,7 +154,7 @@ class Consumer:
     async def _finish(self) -> None:
         await cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
         self._redelivery.stop()
-        await self._errands.stop()
+        await self._broker_requests.stop()
         self._ready.put_nowait(None)
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)

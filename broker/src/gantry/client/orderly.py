@@ -23,8 +23,8 @@ from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consumer import Listener
+from gantry.client.consuming.broker_requests import BrokerRequests, Description
 from gantry.client.consuming.direct import DirectConsumption
-from gantry.client.consuming.errands import Description, Errands
 from gantry.client.consuming.intake import Memory
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.orderlyqueue import OrderlyQueue, Surroundings
@@ -77,9 +77,11 @@ class OrderlyConsumer:
         self._retry_topic = retry_topic(group)
         self._tallies = Tallies(self._clock)
         direct = DirectConsumption(group, listener, self.settings.hooks, True)
-        self._errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe, direct)
+        self._broker_requests = BrokerRequests(
+            group, lambda: self._rebalance.hurry(), self._move, self._describe, direct
+        )
         self._session = Session(
-            nameserver, self._heartbeat, self._errands.serve, timeout_s=self.settings.request_timeout_s
+            nameserver, self._heartbeat, self._broker_requests.serve, timeout_s=self.settings.request_timeout_s
         )
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
@@ -138,7 +140,7 @@ class OrderlyConsumer:
 
     async def _close(self) -> None:
         await cancelled([*self._tasks, *(task for _, task in self._queues.values())])
-        await self._errands.stop()
+        await self._broker_requests.stop()
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()

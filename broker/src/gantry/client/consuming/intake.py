@@ -22,7 +22,7 @@ from typing import Protocol
 
 from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
-from gantry.client.consuming.errands import QueueInfo
+from gantry.client.consuming.broker_requests import QueueInfo
 from gantry.client.consuming.window import Window
 from gantry.client.requests.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus

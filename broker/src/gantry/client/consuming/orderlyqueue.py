@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.consuming.errands import QueueInfo
+from gantry.client.consuming.broker_requests import QueueInfo
 from gantry.client.consuming.intake import Intake, Memory
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.queue_lock import Lease

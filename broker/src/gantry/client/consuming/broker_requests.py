@@ -72,7 +72,7 @@ class Description:
     statuses: Mapping[str, object] = field(default_factory=dict)  # by topic
 
 
-class Errands:
+class BrokerRequests:
     """Serves the requests to one consumer."""
 
     def __init__(

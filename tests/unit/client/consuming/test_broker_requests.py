@@ -8,7 +8,7 @@ import json
 import pytest
 
 from gantry.client.consumer import ReceivedMessage
-from gantry.client.consuming.errands import offsets_of
+from gantry.client.consuming.broker_requests import offsets_of
 from gantry.client.orderly import OrderlyConsumer, OrderSettings
 from gantry.leaves.frames import Command, encode
 from gantry.model.route import MessageQueue
