@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.leaves import stored
+from gantry.wire.record import join_batch
 from testkit.compiled import fast, hostile, near, same_outcome
 from testkit.compiled import pure as pure_leaf
 
@@ -227,6 +228,36 @@ def test_last_touches(values: list[tuple[object, ...]]) -> None:
         [getattr(send, name) for name in fields] for send in theirs
     ]
     assert odd == other_odd
+
+
+batches = st.lists(
+    st.tuples(st.integers(-(1 << 31), (1 << 31) - 1), st.binary(max_size=40), st.binary(max_size=40)),
+    min_size=1,
+    max_size=5,
+).map(join_batch)
+mangled = st.tuples(batches, st.integers(0, 200), st.integers(0, 255)).map(
+    lambda drawn: drawn[0][: drawn[1]] + bytes([drawn[2]]) + drawn[0][drawn[1] + 1 :]
+)
+
+
+@hostile
+@given(batches | mangled | st.binary(max_size=60), st.sampled_from([b"", b"a\x01b", b"a\x01b\x02"]), st.integers(0, 6))
+def test_messages_of_a_batch(body: bytes, shared: bytes, count_max: int) -> None:
+    found: list[object] = []
+    for leaf in (pure_leaf, fast):
+        send = leaf("requests").Send
+        request = send(topic="T", queue_id=3, sys_flag=1, born_ms=7, reconsume_times=2, properties=shared, body=body)
+        try:
+            count, sends = leaf("runs").unpack(request, count_max)
+        except pure.MalformedBatchError as error:
+            found.append(str(error))
+        else:
+            names = [name for name in dir(pure_requests.Send()) if not name.startswith("_")]
+            found.append((count, [[getattr(one, name) for name in names] for one in sends]))
+            for number, one in enumerate(sends):
+                one.log_offset = number << 40
+            found.append(leaf("runs").joint_ids(sends, V6))
+    assert found[: len(found) // 2] == found[len(found) // 2 :]
 
 
 @hostile

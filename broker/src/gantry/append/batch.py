@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from gantry.append.acks import Acks
 from gantry.append.admit import OURS_BYTES_MAX, PROPERTIES_BYTES_MAX, WriteGate
 from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import frames, properties, records, runs
+from gantry.leaves import frames, properties, runs
 from gantry.store.commitlog import RunTooLongError
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -149,9 +149,11 @@ class Appender:
         if replies:
             self._acks.park(end, connection, replies, len(sends))
 
-    def append_together(self, connection: Connection, request: Send, sends: Sequence[Send]) -> Refusal | None:
-        """Append the messages of one request, all or none, and answer it once."""
-        end = self._append(self._sealed([(connection, sends)]), together=True)
+    def append_together(
+        self, connection: Connection, request: Send, sends: Sequence[Send], is_scanned: bool = False
+    ) -> Refusal | None:
+        """Append the messages of one request, all or none, and answer it once; is_scanned: see `Store.append`."""
+        end = self._append(self._sealed([(connection, sends)]), together=True, is_scanned=is_scanned)
         if isinstance(end, Refusal):
             return end
         if not request.is_oneway:
@@ -202,13 +204,13 @@ class Appender:
 
     def _joint_reply(self, request: Send, sends: Sequence[Send]) -> bytes:
         first = sends[0]
-        host = self._marks.store_host
+        message_ids, unique_keys = runs.joint_ids(sends, self._marks.store_host)
         ext = {
             "MSG_REGION": self._marks.region,
             "TRACE_ON": "true",
-            "msgId": ",".join([records.offset_message_id(host, send.log_offset) for send in sends]),
+            "msgId": message_ids,
             "queueId": str(first.queue_id),
             "queueOffset": str(first.queue_offset),
-            "transactionId": ",".join([send.unique_key.decode("utf-8", "replace") for send in sends]),
+            "transactionId": unique_keys,
         }
         return frames.encode(reply(request, ext=ext))

@@ -1,6 +1,7 @@
 """A run of sends on its way into the log, each step for the whole run.
 
     plain     how many of them need no closer look by `append.admit`
+    unpack    the messages in the body of a batch request
     seal      the last touches: the broker's own properties, the address that a message came from, and the bits of the
               sys flag that only the broker sets
     entries   what the log holds of them now, without reading it back
@@ -14,8 +15,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY, UNWRITTEN
-from gantry.leaves.records import SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, SYS_TRANSACTION_BITS
+from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY, UNWRITTEN, scan
+from gantry.leaves.records import (
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_BITS,
+    offset_message_id,
+    split_batch,
+)
 from gantry.leaves.requests import Send
 from gantry.leaves.stored import Entry
 
@@ -55,6 +62,47 @@ def plain(
         ):
             return number
     return len(sends)
+
+
+def unpack(request: Send, count_max: int) -> tuple[int, list[Send]]:
+    """How many messages a batch request holds, and the messages; none of them when there are more than `count_max`.
+
+    Topic, queue, system flags and birth are the request's, and so are its properties, before those of each message.
+    MalformedBatchError when the body is no batch.
+    """
+    parts = split_batch(request.body)
+    if len(parts) > count_max:
+        return len(parts), []
+    shared = request.properties
+    if shared and not shared.endswith(PAIR_END):
+        shared += PAIR_END
+    sends = []
+    for flag, body, own in parts:
+        send = Send(
+            code=request.code,
+            language=request.language,
+            version=request.version,
+            opaque=request.opaque,
+            rpc_flag=request.rpc_flag,
+            group=request.group,
+            topic=request.topic,
+            queue_id=request.queue_id,
+            sys_flag=request.sys_flag,
+            born_ms=request.born_ms,
+            flag=flag,
+            properties=shared + own,
+            reconsume_times=request.reconsume_times,
+            body=body,
+        )
+        send.traits, send.unique_key, send.keys, send.tags_code = scan(send.properties)
+        sends.append(send)
+    return len(sends), sends
+
+
+def joint_ids(sends: Sequence[Send], store_host: bytes) -> tuple[str, str]:
+    """The offset message ids and the unique keys of messages that are answered together, each joined by commas."""
+    ids = ",".join([offset_message_id(store_host, send.log_offset) for send in sends])
+    return ids, ",".join([send.unique_key.decode("utf-8", "replace") for send in sends])
 
 
 def seal(

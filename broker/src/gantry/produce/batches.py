@@ -10,64 +10,43 @@ counts.  A batch with one message that may not go in is refused whole, because i
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import MessageLimits, batch_refusal, content_refusal
-from gantry.append.topiclimits import TopicLimits
+from gantry.append.admit import batch_refusal, content_refusal
 from gantry.errors import Refusal
-from gantry.leaves import frames, properties, records
+from gantry.leaves import records, runs
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from gantry.append.admit import MessageLimits
+    from gantry.append.topiclimits import TopicLimits
     from gantry.leaves.frames import Send
 
 
 def messages_of(
-    request: Send, limits: MessageLimits, count_max: int, topic: TopicLimits | None = None
-) -> list[Send] | Refusal:
-    """Return the messages of a batch request that was itself admitted, or why the batch is refused."""
+    request: Send,
+    limits: MessageLimits,
+    count_max: int,
+    topic: TopicLimits | None,
+    are_plain: Callable[[Sequence[Send]], bool],
+) -> tuple[list[Send], bool] | Refusal:
+    """Return the messages of a batch request that was itself admitted and whether all are plain, or why it is refused.
+
+    Plain messages are within all limits, so that none of them has to be looked at by itself.
+    """
     try:
-        entries = records.split_batch(request.body)
+        count, sends = runs.unpack(request, count_max)
     except records.MalformedBatchError as error:
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}")
-    if len(entries) > count_max:
-        return Refusal(
-            ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(entries)} messages, {count_max} are allowed"
-        )
-    shared = request.properties
-    if shared and not shared.endswith(properties.PAIR_END):
-        shared += properties.PAIR_END
-    sends = []
-    for number, (flag, body, own) in enumerate(entries):
-        send = _message(request, flag, body, shared + own)
+    if count > count_max:
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {count} messages, {count_max} are allowed")
+    if are_plain(sends):
+        return sends, True
+    for number, send in enumerate(sends):
         refusal = batch_refusal(send) or content_refusal(send) or limits.refusal(send)
         if refusal is None and topic is not None:
             refusal = topic.refusal(send)
         if refusal is not None:
             return Refusal(refusal.code, f"message {number} of the batch: {refusal.remark}")
-        sends.append(send)
-    return sends
-
-
-def _message(request: Send, flag: int, body: bytes, text: bytes) -> Send:
-    traits, unique_key, keys, tags_code = properties.scan(text)
-    return frames.Send(
-        code=request.code,
-        language=request.language,
-        version=request.version,
-        opaque=request.opaque,
-        rpc_flag=request.rpc_flag,
-        group=request.group,
-        topic=request.topic,
-        queue_id=request.queue_id,
-        sys_flag=request.sys_flag,
-        born_ms=request.born_ms,
-        flag=flag,
-        properties=text,
-        reconsume_times=request.reconsume_times,
-        body=body,
-        traits=traits,
-        unique_key=unique_key,
-        keys=keys,
-        tags_code=tags_code,
-    )
+    return sends, False

@@ -125,7 +125,7 @@ class SendHandler:
             if refusal is not None:
                 self._refuse(*run, refusal)
 
-    def _are_plain(self, sends: list[Send], traits: int = NOT_PLAIN, sys_flags: int = SYS_TRANSACTION_BITS) -> bool:
+    def _are_plain(self, sends: Sequence[Send], traits: int = NOT_PLAIN, sys_flags: int = SYS_TRANSACTION_BITS) -> bool:
         """Return whether all messages are plain, and none has one of these traits and sys flags."""
         queues, limits = self._admission.queues, self._admission.limits
         sizes = limits.body_bytes_max, limits.properties_bytes_max, UNIQUE_KEY_BYTES_MAX
@@ -245,15 +245,15 @@ class SendHandler:
     def _send_batch(self, connection: Connection, request: Send) -> None:
         refusal = self._admission.admit_batch(request)
         if refusal is None:
-            messages = messages_of(
-                request, self._admission.limits, self._batch_messages_max, self._admission.limits_of(request.topic)
-            )
-            if isinstance(messages, Refusal):
-                refusal = messages
+            limits, topic = self._admission.limits, self._admission.limits_of(request.topic)
+            found = messages_of(request, limits, self._batch_messages_max, topic, self._are_plain)
+            if isinstance(found, Refusal):
+                refusal = found
             else:
+                messages, is_scanned = found
                 self._halves.saw_plain(request.group)
                 self._begun.append((self._appender.log_end, (request,)))
-                refusal = self._appender.append_together(connection, request, messages)
+                refusal = self._appender.append_together(connection, request, messages, is_scanned)
         if refusal is not None:
             self._refuse(connection, (request,), refusal)
 

@@ -4,6 +4,7 @@
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcpy
 
+from gantry.leaves._fast.properties cimport scan_into
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves._fast.requests cimport Send
 
@@ -16,6 +17,7 @@ cdef extern from *:
     void* memmem(const void* hay, size_t hay_bytes, const void* needle, size_t needle_bytes) nogil
 
 from gantry.leaves import properties as pure
+from gantry.leaves.records import split_batch
 
 cdef enum:
     UNIQUE_KEY = 4
@@ -26,6 +28,8 @@ cdef enum:
     V6_BORN = 0x10
     V6_STORE = 0x20
     UNWRITTEN_BYTES = 512
+    BATCH_HEAD_BYTES = 20
+    BATCH_BYTES_MIN = 22
 
 cdef bytes UNWRITTEN = pure.UNWRITTEN
 assert len(UNWRITTEN) == UNWRITTEN_BYTES
@@ -53,6 +57,90 @@ def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_
             break
         number += 1
     return number
+
+
+cdef inline int _int(const unsigned char* at) noexcept nogil:
+    return <int>((<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3])
+
+
+cdef inline short _short(const unsigned char* at) noexcept nogil:
+    return <short>((<unsigned int>at[0] << 8) | at[1])
+
+
+cdef Py_ssize_t _count(const unsigned char* at, const unsigned char* end) noexcept nogil:
+    """How many messages a batch's body has; 0 when it is no batch."""
+    cdef Py_ssize_t count = 0, size, body_bytes
+    while at < end:
+        if end - at < BATCH_BYTES_MIN:
+            return 0
+        size = _int(at)
+        body_bytes = _int(at + 16)
+        if size < BATCH_BYTES_MIN or size > end - at or body_bytes < 0 or body_bytes > size - BATCH_BYTES_MIN:
+            return 0
+        if BATCH_BYTES_MIN + body_bytes + _short(at + BATCH_HEAD_BYTES + body_bytes) != size:
+            return 0
+        at += size
+        count += 1
+    return count
+
+
+def unpack(Send request, Py_ssize_t count_max):
+    """How many messages a batch request has, and the messages; see the pure twin."""
+    cdef bytes shared = request.properties, text
+    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(request.body)
+    cdef const unsigned char* end = at + PyBytes_GET_SIZE(request.body)
+    cdef Py_ssize_t count = _count(at, end), shared_bytes, own_bytes, body_bytes
+    cdef list sends = []
+    cdef Send send
+    if count == 0:
+        split_batch(request.body)
+        raise AssertionError("the twins differ: one of them can read this batch")
+    if count > count_max:
+        return count, sends
+    if shared and not shared.endswith(b"\x02"):
+        shared += b"\x02"
+    shared_bytes = PyBytes_GET_SIZE(shared)
+    while at < end:
+        body_bytes = _int(at + 16)
+        own_bytes = _int(at) - BATCH_BYTES_MIN - body_bytes
+        send = Send.__new__(Send)
+        send.code = request.code
+        send.language = request.language
+        send.version = request.version
+        send.opaque = request.opaque
+        send.rpc_flag = request.rpc_flag
+        send.group = request.group
+        send.topic = request.topic
+        send.default_topic = ""
+        send.default_queues = 4
+        send.queue_id = request.queue_id
+        send.sys_flag = request.sys_flag
+        send.born_ms = request.born_ms
+        send.flag = _int(at + 12)
+        send.reconsume_times = request.reconsume_times
+        send.max_reconsume_times = -1
+        send.born_host = b""
+        send.queue_offset = send.log_offset = -1
+        send.body = PyBytes_FromStringAndSize(<const char*>at + BATCH_HEAD_BYTES, body_bytes)
+        at += BATCH_BYTES_MIN + body_bytes
+        text = PyBytes_FromStringAndSize(NULL, shared_bytes + own_bytes)
+        memcpy(PyBytes_AS_STRING(text), PyBytes_AS_STRING(shared), <size_t>shared_bytes)
+        memcpy(PyBytes_AS_STRING(text) + shared_bytes, at, <size_t>own_bytes)
+        at += own_bytes
+        scan_into(send, text)
+        sends.append(send)
+    return count, sends
+
+
+def joint_ids(sends, bytes store_host):
+    """The ids of messages that are answered together; see the pure twin."""
+    cdef str prefix = store_host.hex().upper()
+    cdef list ids = [], keys = []
+    cdef Send send
+    for send in sends:
+        ids.append("%s%016X" % (prefix, send.log_offset))
+        keys.append(send.unique_key.decode("utf-8", "replace"))
+    return ",".join(ids), ",".join(keys)
 
 
 def seal(gathered, bytes suffix, bytes mark, in_order):
