@@ -49,7 +49,7 @@ def test_what_restore_sends(spark: SparkSession) -> None:
 
 def test_how_dead_letters_are_sorted_and_what_is_replayed(spark: SparkSession) -> None:
     noon = functions.to_timestamp(functions.lit("2026-11-22T12:00:00Z"))
-    sorted_out = triage.build(sample(spark, "dead-letters"), triage.Rules(is_json=True), noon)
+    sorted_out = triage.build(sample(spark, "dead-letters"), triage.TriageRules(is_json=True), noon)
     assert is_shown(sorted_out.select("consumer_group", "message_keys", "topic", "replays", "error_class", "route"))
     approved = sorted_out.where("route = 'transient'").select(*re.findall(r"(\w+) \w+", replay.LETTERS))
     assert is_shown(replay.build(approved).select("topic", "keys", "delayTimeLevel", "properties", "msgId"))

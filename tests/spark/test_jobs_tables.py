@@ -53,7 +53,7 @@ class Sent:
         self.portions.append(len(found))
         self.rows += found
         first = len(self.rows) - len(found)
-        return [places.Place(row.msgId, "broker-b", 3, first + nth) for nth, row in enumerate(found)]
+        return [places.MessageLocation(row.msgId, "broker-b", 3, first + nth) for nth, row in enumerate(found)]
 
 
 @pytest.fixture
@@ -66,13 +66,13 @@ def database(postgres: Postgres) -> str:
 
 def sorted_out(spark: SparkSession, database: str, approve: bool = False, archive: str = "") -> None:
     noon = functions.to_timestamp(functions.lit(NOON))
-    dead = triage.build(sample(spark, "dead-letters"), triage.Rules(is_json=True), noon)
+    dead = triage.build(sample(spark, "dead-letters"), triage.TriageRules(is_json=True), noon)
     triage.on_batch(database, approve, archive, dead, 7)
 
 
 def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spark: SparkSession, database: str) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
-    sent, rules = Sent(), resend.Rules("packing", backoff_ms=60_000, backlog_ms=5_000)
+    sent, rules = Sent(), resend.ResendPolicy("packing", backoff_ms=60_000, backlog_ms=5_000)
     counts = resend.one_pass(spark, database, rules, 2_000, sent)
     assert counts == {"sent": 1, "refused": 0, "exhausted": 1, "stuck": 0, "unplaced": 1}
     (row,) = sent.rows
@@ -80,7 +80,7 @@ def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spar
     assert (row.properties, row.msgId) == ({"shop": "north"}, "lost")
     assert ask(database, STUB, ["lost"]) == [(1, 2_000 + 5_000 + 60_000, "broker-b", 3, 0)]
     tell(database, "INSERT INTO message_log VALUES ('packing', 'old', 'Orders', 'broker-a', 0, 5, 1)")
-    keeps = resend.Rules("packing", log_kept_ms=1_000)
+    keeps = resend.ResendPolicy("packing", log_kept_ms=1_000)
     assert resend.one_pass(spark, database, keeps, 60_000, sent)["forgotten"] == 1
     assert ask(database, "SELECT message_id FROM message_log ORDER BY 1") == [("another",), ("arrived",)]
     assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 0
@@ -92,7 +92,7 @@ def test_a_long_log_is_pruned_in_short_transactions_and_a_pass_ends(
     monkeypatch.setattr(resend, "FORGETS_MAX", 2)
     rows = "INSERT INTO message_log SELECT 'packing', n, 'Orders', 'broker-a', 0, n, 1 FROM generate_series(1, 25000) n"
     tell(database, rows)
-    keeps = resend.Rules("packing", log_kept_ms=1_000)
+    keeps = resend.ResendPolicy("packing", log_kept_ms=1_000)
     passes = [resend.one_pass(spark, database, keeps, 60_000, Sent())["forgotten"] for _ in range(3)]
     assert passes == [20_000, 4_999, 0], "the last row of a queue stays"
 
@@ -101,7 +101,7 @@ def test_who_looks_for_stubs_for_a_person_is_not_sent_their_bodies(database: str
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
 
     def look(cursor: Any, _: None) -> tuple[dict[str, list[str]], list[str]]:
-        found = resend.for_a_person(resend.Rules("packing"), 2_000, cursor)
+        found = resend.for_a_person(resend.ResendPolicy("packing"), 2_000, cursor)
         return found, [column.name for column in cursor.description]
 
     ((found, columns),) = transactions.carry_out(database, [None], look)
@@ -113,7 +113,7 @@ def test_what_waits_in_a_backlog_since_it_was_sent_again_is_not_sent_a_third_tim
     spark: SparkSession, database: str
 ) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
-    sent, rules = Sent(), resend.Rules("packing", backoff_ms=1_000)
+    sent, rules = Sent(), resend.ResendPolicy("packing", backoff_ms=1_000)
     assert resend.one_pass(spark, database, rules, 2_000, sent)["sent"] == 1
     assert resend.one_pass(spark, database, rules, 9_000, sent)["sent"] == 0
     tell(database, "INSERT INTO message_log VALUES ('packing', 'behind it', 'Orders', 'broker-b', 3, 1, 9000)")
@@ -123,7 +123,7 @@ def test_what_waits_in_a_backlog_since_it_was_sent_again_is_not_sent_a_third_tim
 
 def test_a_place_that_is_noted_late_does_not_replace_a_later_one(database: str) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
-    rules = resend.Rules("packing", backoff_ms=0)
+    rules = resend.ResendPolicy("packing", backoff_ms=0)
 
     def each(work: Any) -> Any:
         (found,) = transactions.carry_out(database, [()], lambda cursor, _: work(cursor))
@@ -132,7 +132,7 @@ def test_a_place_that_is_noted_late_does_not_replace_a_later_one(database: str) 
     first = each(lambda cursor: resend.claim(rules, 2_000, cursor))
     second = each(lambda cursor: resend.claim(rules, 3_000, cursor))
     assert [row["message_id"] for row in first] == [row["message_id"] for row in second] == ["lost"]
-    later, earlier = (places.Place("lost", "broker-b", 0, offset) for offset in (8, 7))
+    later, earlier = (places.MessageLocation("lost", "broker-b", 0, offset) for offset in (8, 7))
     assert each(lambda cursor: resend.note(second, [later], cursor)) == 1
     assert each(lambda cursor: resend.note(first, [earlier], cursor)) == 0
     assert each(lambda cursor: resend.note(first, [], cursor)) == 0
@@ -143,7 +143,7 @@ def test_a_stub_that_was_withdrawn_is_sent_no_more(spark: SparkSession, database
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
     assert resend.withdraw(database, ["lost", "lost", "exhausted", "confirmed", "unheard of"]) == 2
     sent = Sent()
-    counts = resend.one_pass(spark, database, resend.Rules("packing"), 2_000, sent)
+    counts = resend.one_pass(spark, database, resend.ResendPolicy("packing"), 2_000, sent)
     assert counts == {"sent": 0, "refused": 0, "exhausted": 0, "stuck": 0, "unplaced": 1}
 
 
@@ -160,7 +160,7 @@ def test_of_100_missing_stubs_among_2000_exactly_those_are_sent_in_portions_of_b
         "FROM generate_series(1, 2000) n WHERE n % 20 != 7",
     )
     sent = Sent()
-    assert resend.one_pass(spark, database, resend.Rules("packing"), 2, sent)["sent"] == 100
+    assert resend.one_pass(spark, database, resend.ResendPolicy("packing"), 2, sent)["sent"] == 100
     assert {row.msgId for row in sent.rows} == {f"id-{n}" for n in range(7, 2000, 20)}
     assert sent.portions == [40, 40, 20]
     (left,) = transactions.carry_out(
@@ -177,13 +177,13 @@ def test_without_a_backoff_a_stub_that_is_refused_is_tried_once_in_a_pass(spark:
     def refuse(messages: DataFrame) -> list[Any]:
         return [places.Refusal(row.msgId, row.topic, "too large") for row in messages.collect()]
 
-    counts = resend.one_pass(spark, database, resend.Rules("packing", backoff_ms=0), 2_000, refuse)
+    counts = resend.one_pass(spark, database, resend.ResendPolicy("packing", backoff_ms=0), 2_000, refuse)
     assert (counts["sent"], counts["refused"]) == (0, 1)
 
 
 def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: SparkSession, database: str) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
-    rules = resend.Rules("packing", backoff_ms=1_000)
+    rules = resend.ResendPolicy("packing", backoff_ms=1_000)
 
     def die(_: DataFrame) -> None:
         raise KeyboardInterrupt
@@ -196,7 +196,7 @@ def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: Spar
 
 
 def test_backoff_doubles_up_to_a_limit() -> None:
-    rules = resend.Rules("packing", backoff_ms=1_000)
+    rules = resend.ResendPolicy("packing", backoff_ms=1_000)
     assert [rules.next_ms(0, resends) for resends in (1, 2, 3, 50)] == [1_000, 2_000, 4_000, 1_024_000]
 
 
@@ -225,7 +225,7 @@ def test_expired_letters_of_a_new_checkpoint_leave_those_of_the_old_one_where_th
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
     later = functions.to_timestamp(functions.lit("2030-01-01T00:00:00Z"))  # all of them have expired
-    dead = triage.build(sample(spark, "dead-letters"), triage.Rules(is_json=True), later)
+    dead = triage.build(sample(spark, "dead-letters"), triage.TriageRules(is_json=True), later)
     archive = tmp_path / "expired"
     for nth, each in enumerate((dead.limit(3), dead.limit(2))):
         (tmp_path / f"{nth}").mkdir()
@@ -256,7 +256,7 @@ def test_a_malformed_letter_is_kept_and_stops_neither_triage_nor_the_letters_bes
         for at, changed in enumerate(MALFORMED.values())
     ]
     dead = whole.limit(1).unionByName(spark.createDataFrame(given, whole.schema))
-    counts = triage.on_batch(database, False, "", triage.build(dead, triage.Rules(is_json=True)), 7)
+    counts = triage.on_batch(database, False, "", triage.build(dead, triage.TriageRules(is_json=True)), 7)
     assert counts["fresh"] == 1 + len(MALFORMED)
     kept = ask(database, "SELECT body, message_keys, tags, replays, length(message_id) FROM dead_letter")
     assert {bytes(row[0]) for row in kept} >= {b"\xff\xfe\x00{"}
