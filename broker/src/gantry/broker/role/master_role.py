@@ -286,8 +286,6 @@ class MasterRole:
 
     def why_not(self) -> str:
         """Return why this master is not active yet, and what helps."""
-        if not self._mastership.may_serve():
-            return "this master waits for its serving lease; ask again in a moment, or see whether its register answers"
         return "this master waits until what its log holds from before is confirmed; start its slaves, or ask later"
 
     def status(self) -> MemberRole:
