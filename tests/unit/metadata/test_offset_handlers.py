@@ -52,8 +52,16 @@ def test_unless_it_does_not_want_to() -> None:
     assert play.query(setZeroIfNotFound="false").code == ResponseCode.QUERY_NOT_FOUND
 
 
-def test_an_empty_queue_is_not_young() -> None:
-    answer = Asking().query()
+def test_a_new_group_does_not_skip_the_message_that_comes_behind_its_question() -> None:
+    play = Asking()
+    assert play.query().ext == {"offset": "0"}
+    play.send("one")  # a client that was told "not found" would ask for the end only now
+    assert play.query().ext == {"offset": "0"}
+
+
+@pytest.mark.parametrize("nowhere", [{"topic": "unknown"}, {"queueId": 4}, {"queueId": -1}])
+def test_what_is_no_queue_is_not_young(nowhere: dict[str, Any]) -> None:
+    answer = Asking().query(**nowhere)
     assert answer.code == ResponseCode.QUERY_NOT_FOUND
     assert answer.remark
 

@@ -3,7 +3,9 @@ GET_ALL_CONSUMER_OFFSET (43).  RocketMQ: `ConsumerManageProcessor`, `AdminBroker
 
 A group that never committed an offset begins where its clients are configured to, except on a young queue: while
 the queue's first message is there and near the end of the log, every group begins at 0.  Without this rule a consumer
-that starts a second after its producer would miss the messages of that second.
+that starts a second after its producer would miss the messages of that second.  A queue without messages counts as
+young too, as with RocketMQ 4: a client that begins at the end asks for the end in a second request, and would skip a
+message that comes between the two.
 """
 
 from __future__ import annotations
@@ -73,17 +75,23 @@ class OffsetHandlers:
     def _why_not(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | None:
         if self._groups.get(group) is None:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
-        config = self._topics.get(topic)
-        if config is None:
+        if self._topics.get(topic) is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        queues = max(config.read_queues, config.write_queues)
-        if not 0 <= queue_id < queues:
+        if not self._has_queue(topic, queue_id):
             return Refusal(
-                ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, {topic} has {queues} queues"
+                ResponseCode.INVALID_PARAMETER,
+                f"queueId[{queue_id}] is illegal, {topic} has {self._queues(topic)} queues",
             )
         if offset < 0:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"commitOffset[{offset}] is illegal")
         return None
+
+    def _queues(self, topic: str) -> int:
+        config = self._topics.get(topic)
+        return 0 if config is None else max(config.read_queues, config.write_queues)
+
+    def _has_queue(self, topic: str, queue_id: int) -> bool:
+        return 0 <= queue_id < self._queues(topic)
 
     def _is_of_another_life(self, topic: str, queue_id: int, offset: int) -> bool:
         """Return whether this offset belongs to a deleted topic of the same name, not to the present one."""
@@ -91,9 +99,11 @@ class OffsetHandlers:
         return offset > end and self._store.generations.of(topic) > 0
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
+        low, end = self._store.queue_range(topic, queue_id) or (0, 0)
+        if end == 0:
+            return self._has_queue(topic, queue_id)
         found = self._store.reader.entry(topic, queue_id, 0)
-        offsets = self._store.queue_range(topic, queue_id)
-        if found is None or offsets is None or offsets[0] > 0:
+        if found is None or low > 0:
             return False
         log_offset, _, _ = found
         return self._store.written.offset - log_offset <= self._young_bytes
