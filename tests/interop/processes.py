@@ -185,8 +185,9 @@ class Driver(Child):
             self._until(lambda: len(self.received(consumer)) >= count, timeout_s)
         except AssertionError as error:
             others = [e for e in self.events if e["event"] != "message"][-5:]
+            bodies = sorted(str(e["body"])[:40] for e in self.received(consumer)[-20:])
             raise AssertionError(
-                f"{len(self.received(consumer))} of {count} messages; events {others}; {error}"
+                f"{len(self.received(consumer))} of {count} messages, {bodies} among them; events {others}; {error}"
             ) from None
         return self.received(consumer)
 
