@@ -38,9 +38,12 @@ class Heard:
             self._at[path] = self._clock.monotonic()
 
     def ages_s(self) -> dict[str, float]:
-        """Return, for each kind that ever received something, the seconds since its quietest watch did."""
+        """Return, by kind, the seconds since its quietest watch received something.
+
+        A watch that never received anything counts since our start; of the kinds of `if_known` it is left out.
+        """
         now = self._clock.monotonic()
-        ages: dict[str, float] = {}
+        ages = {kind: now - self._born_at for kind, begun in self._begun().items() if begun < self._watches}
         for path, at in self._at.items():
             ages[kind_of(path)] = max(now - at, ages.get(kind_of(path), 0.0))
         return ages
@@ -48,13 +51,17 @@ class Heard:
     @property
     def has_begun(self) -> bool:
         """Return whether every watch has received something."""
-        return sum(kind_of(path) in self._kinds for path in self._at) >= len(self._kinds) * self._watches
+        return min(self._begun().values()) >= self._watches
 
     @property
     def quietest_s(self) -> float:
         """Return the seconds since the quietest watch received something; since our start for one without anything."""
-        ages = list(self.ages_s().values())
-        return max(ages if self.has_begun else [*ages, self._clock.monotonic() - self._born_at])
+        return max(self.ages_s().values())
+
+    def _begun(self) -> dict[str, int]:
+        """Return, by kind, how many of its watches have received something."""
+        kinds = [kind_of(path) for path in self._at]
+        return {kind: kinds.count(kind) for kind in self._kinds}
 
 
 def kind_of(path: str) -> str:

@@ -25,6 +25,7 @@ def test_the_quietest_watch_counts_and_one_that_never_spoke_is_as_old_as_we_are(
     clock.advance(3000)
     heard.note("/api/v1/secrets")
     assert not heard.has_begun and heard.quietest_s == 3
+    assert heard.ages_s() == {"pods": 3, "statefulsets": 3}
     heard.note(SETS)
     clock.advance(1000)
     assert heard.has_begun and heard.ages_s() == {"pods": 4, "statefulsets": 1} and heard.quietest_s == 4
@@ -48,6 +49,15 @@ def test_each_namespace_has_a_watch_of_its_own() -> None:
     clock.advance(7000)
     heard.note("/api/v1/namespaces/two/pods")
     assert heard.has_begun and heard.quietest_s == 7
+
+
+def test_more_watches_of_one_kind_do_not_stand_for_those_of_another() -> None:
+    clock = SimClock()
+    heard = Heard(clock, ["pods", "statefulsets"])
+    heard.note("/api/v1/namespaces/one/pods")
+    heard.note("/api/v1/namespaces/two/pods")
+    clock.advance(7000)
+    assert not heard.has_begun and heard.ages_s() == {"pods": 7, "statefulsets": 7}
 
 
 class Server:
