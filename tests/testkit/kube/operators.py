@@ -87,6 +87,11 @@ class Replica:
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 
+    def revive(self) -> None:
+        """Start it again when it has ended, as the kubelet would: on a busy machine it may lose its Lease."""
+        if self.process is not None and self.process.poll() is not None:
+            self.start()
+
     def send(self, number: signal.Signals) -> None:
         """A signal."""
         assert self.process is not None
