@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from gantry.broker import assemble
+from gantry.broker.requests.activity import ALSO_WITHOUT_LEASE, BY_EVERY_MEMBER
 from gantry.broker.requests.router import Handlers, table
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.transaction import batch_handlers
@@ -29,7 +30,7 @@ READMES = ("README.md", "README.zh-CN.md")
 PAGE = "broker/docs/requests.md"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEADS = {
-    "requests": "| code | request | answered by | file and function |",
+    "requests": "| code | request | served by | file and function |",
     "unsupported": "| what is missing, and what to do meanwhile | codes |",
 }
 # What the router sends to these in runs, and not one by one through its table.
@@ -89,8 +90,15 @@ def _request_rows() -> list[str]:
     for (server, code), (path, name) in sorted(handlers().items(), key=lambda item: item[0]):
         link = f"[{path.removeprefix('gantry/')}](../src/{path})"
         function = name.rpartition(".")[2].lstrip("_")
-        rows.append(f"| {code} | {RequestCode(code).name} | {server} | {link} `{function}` |")
+        who = _who(RequestCode(code)) if server == "broker" else server
+        rows.append(f"| {code} | {RequestCode(code).name} | {who} | {link} `{function}` |")
     return rows
+
+
+def _who(code: RequestCode) -> str:
+    if code in ALSO_WITHOUT_LEASE:
+        return "every member, also without a lease"
+    return "every member" if code in BY_EVERY_MEMBER else "master"
 
 
 def _unsupported_rows() -> list[str]:

@@ -1,8 +1,11 @@
-"""Which requests only an active master serves, and how others refuse them.
+"""Which requests each member of a group serves, and how it refuses the others.
 
-Only an active master accepts messages, settles and checks transactions, and delivers delayed messages: its log is
-confirmed, and its transactions and delayed messages are read back.  A slave, and a master that is not active yet, serve
-reads and client registrations, and refuse the rest with a remark where or when to try again.
+    an active master                     all: its log is confirmed, its transactions and delayed messages are read back
+    a slave, a master not yet active     BY_EVERY_MEMBER and ALSO_WITHOUT_LEASE; the rest with where or when to ask again
+    a master without a serving lease     ALSO_WITHOUT_LEASE; it was sealed, or neither its register nor its slaves
+                                         answer it, so another one may lead
+
+Without a register a master never loses its serving lease.
 """
 
 from __future__ import annotations
@@ -20,24 +23,33 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Command, End, Pull
     from gantry.transport.connection import Connection
 
-ALWAYS_SERVED = frozenset(
+# Every code of the router's table is in exactly one of these three sets (tests/unit/broker/requests/test_activity.py).
+# broker/docs/requests.md shows which one.
+
+# Client registrations and information about the broker: they return no messages.  A new master needs the producers'
+# heartbeats; a refused one would be repeated half a minute later, and transactions could not be checked until then.
+ALSO_WITHOUT_LEASE = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+    }
+)
+BY_EVERY_MEMBER = frozenset(
     {
         RequestCode.QUERY_MESSAGE,
         RequestCode.QUERY_CONSUMER_OFFSET,
         RequestCode.UPDATE_CONSUMER_OFFSET,
         RequestCode.GET_ALL_TOPIC_CONFIG,
-        RequestCode.GET_BROKER_CONFIG,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
         RequestCode.GET_MAX_OFFSET,
         RequestCode.GET_MIN_OFFSET,
         RequestCode.GET_EARLIEST_MSG_STORETIME,
         RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.HEART_BEAT,
-        RequestCode.UNREGISTER_CLIENT,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP,
         RequestCode.GET_ALL_CONSUMER_OFFSET,
-        RequestCode.CHECK_CLIENT_CONFIG,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.GET_TOPIC_STATS_INFO,
         RequestCode.GET_CONSUMER_CONNECTION_LIST,
@@ -56,15 +68,45 @@ ALWAYS_SERVED = frozenset(
         RequestCode.LITE_PULL_MESSAGE,
     }
 )
-# Client registrations and information about the broker: they return no messages.  A new master needs the producers'
-# heartbeats; a refused one would be repeated half a minute later, and transactions could not be checked until then.
-SERVED_WITHOUT_LEASE = frozenset(
+ONLY_BY_ACTIVE_MASTER = frozenset(
     {
-        RequestCode.HEART_BEAT,
-        RequestCode.UNREGISTER_CLIENT,
-        RequestCode.CHECK_CLIENT_CONFIG,
-        RequestCode.GET_BROKER_CONFIG,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.SEND_MESSAGE,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.END_TRANSACTION,
+        RequestCode.LOCK_BATCH_MQ,
+        RequestCode.UNLOCK_BATCH_MQ,
+        RequestCode.GET_ALL_DELAY_OFFSET,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.QUERY_CONSUME_TIME_SPAN,
+        RequestCode.QUERY_CORRECTION_OFFSET,
+        RequestCode.CLONE_GROUP_OFFSET,
+        RequestCode.VIEW_BROKER_STATS_DATA,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_ALL_PRODUCER_INFO,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        RequestCode.LIST_TRANSACTIONS,
+        RequestCode.SHOW_TRANSACTION,
+        RequestCode.SETTLE_TRANSACTION,
+        RequestCode.DECIDE_BATCH,
+        RequestCode.END_BATCH,
+        RequestCode.LIST_SINKS,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.LIST_DELAYED,
+        RequestCode.CANCEL_DELAYED,
+        RequestCode.RECALL_MESSAGE,
     }
 )
 # RocketMQ's codes where it has special ones: clients go to another broker, or show the remark.
@@ -105,9 +147,9 @@ class Activity:
         return {code: self._guarded(code, handler) for code, handler in table.items()}
 
     def _guarded(self, code: int, handler: Cold) -> Cold:
-        if code in SERVED_WITHOUT_LEASE:
+        if code in ALSO_WITHOUT_LEASE:
             return handler
-        return self._guard_serving_lease(handler) if code in ALWAYS_SERVED else self._guard(handler)
+        return self._guard_serving_lease(handler) if code in BY_EVERY_MEMBER else self._guard(handler)
 
     def guarded_pulls(self, pull_run: PullRun) -> PullRun:
         """Return the handler of pulls that refuses them without a serving lease: another master may lead by then."""
@@ -129,6 +171,7 @@ class Activity:
             return reply(command, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
 
         return handle  # type: ignore[return-value]  # the handler's result, or a Command
+
     def _guard(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
             if not self._may_serve():
