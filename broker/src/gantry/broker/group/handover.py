@@ -1,10 +1,10 @@
 """Hands a group over: the master stops writing, makes another member promise the next epoch, and names it the master.
 
-    1  the register has just accepted a renewal; messages are refused, with a remark to try again soon 2  the target has
-    the master's whole log and tables; then nothing is served any more 3  the target has the promise of the next epoch
-    on its disk: from here on it accepts nothing of this epoch 4  the register names the target, by one compare-and-set;
-    a master that stops leaves the set with it if all others are
-          connected
+    1  the register has just accepted a renewal; messages are refused, with a remark to try again soon
+    2  the target has the master's whole log and tables, consumer offsets too; then nothing is served any more
+    3  the target has the promise of the next epoch on its disk: from here on it accepts nothing of this epoch
+    4  the register names the target, by one compare-and-set; a master that stops leaves the set with it if all others
+       are connected
     5  this member stops, and follows
 
 A failure before step 3 changes nothing.  After it the target has left this epoch, so a new one has to begin: the broker
