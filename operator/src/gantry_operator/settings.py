@@ -46,7 +46,7 @@ _OPTIONS = {
 
 
 class OnUpgrade(StrEnum):
-    """What clusters with an empty spec.image do when the operator's default image changes (`rollout`)."""
+    """What clusters with an empty spec.image do when the operator's default image changes (`imagechoice`)."""
 
     NONE = "None"
     ONE_BY_ONE = "OneByOne"

@@ -1,4 +1,4 @@
-"""Turns of clusters under `rollout`: the other clusters are read only while one waits for a newer image.
+"""Turns of clusters under `imagechoice`: the other clusters are read only while one waits for a newer image.
 
 A turn is decided and given in one step of the event loop, so two concurrent passes never both begin.  It is remembered
 until the cluster's status shows the new image.  After a change of leader the order of names picks the same cluster
@@ -13,8 +13,8 @@ from typing import Protocol, TypeVar
 
 from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, BrokerCluster, Document, Held, Key
 from gantry_operator.desired.labels import ASKED
+from gantry_operator.imagechoice import Candidate, ImageChoice, candidate, choose
 from gantry_operator.kube import KubeError
-from gantry_operator.rollout import Candidate, ImageChoice, candidate, choose
 from gantry_operator.settings import OnUpgrade, Settings
 
 _ROOT = f"/apis/{GROUP}/{VERSION}"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from gantry.broker.part_settings import transaction_rules
 from gantry.broker.settings import loading
-from gantry.broker.shares import transaction_rules
 from gantry.errors import ConfigError
 
 _H = 3_600_000

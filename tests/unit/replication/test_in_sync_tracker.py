@@ -220,10 +220,10 @@ def test_who_is_late_is_named() -> None:
 
 def test_readers_are_sent_to_a_connected_member_only() -> None:
     one = joined(slaves=2)
-    assert one.reader() == 1
+    assert one.slave_to_read() == 1
     one.lose(1, False, 4.0)
-    assert one.reader() == 2
-    assert tracker().reader() == -1, "nobody"
+    assert one.slave_to_read() == 2
+    assert tracker().slave_to_read() == -1, "nobody"
 
 
 def test_a_slave_joins_with_all_changes_of_metadata_from_before_it_came() -> None:

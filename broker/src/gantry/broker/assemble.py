@@ -39,6 +39,19 @@ from gantry.broker.meters.census import Census
 from gantry.broker.meters.looplag import LoopLag
 from gantry.broker.meters.puttimes import distributed
 from gantry.broker.meters.rates import Rates
+from gantry.broker.part_settings import (
+    ack_limits,
+    ack_mark,
+    client_limits,
+    connection_limits,
+    delay_rules,
+    identity,
+    lookup_bytes_max,
+    message_limits,
+    pull_settings,
+    store_root,
+    transaction_rules,
+)
 from gantry.broker.parts import Parts, Serving
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
@@ -53,19 +66,6 @@ from gantry.broker.role.membership import KeyFile, Membership, cluster_uid
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.settings.ports import Addresses
-from gantry.broker.shares import (
-    ack_limits,
-    ack_mark,
-    client_limits,
-    connection_limits,
-    delay_rules,
-    identity,
-    lookup_bytes_max,
-    message_limits,
-    pull_settings,
-    store_root,
-    transaction_rules,
-)
 from gantry.broker.stalled import StalledDisk, patience_s
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
@@ -212,8 +212,8 @@ def assemble(
         durably,
         restart,
     )
-    role, sharing = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
-    pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config), sharing, opened.may_serve)
+    role, slave_reads = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
+    pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config), slave_reads, opened.may_serve)
     rates, statistics = (
         Rates(lambda: _counters(appender, pulls, acks), clock),
         Statistics(

@@ -25,12 +25,12 @@ from gantry.broker.assemble import Opened, assemble
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Carried, Machine
 from gantry.broker.member_lifecycle import MemberLifecycle
+from gantry.broker.part_settings import HTTP_NONE, settings_of_folder, settled, store_settings
 from gantry.broker.parts import Parts
 from gantry.broker.role.master_role import GATE_TAIL, MasterRole
 from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.ports import VIP_NONE, Addresses, Reserved
-from gantry.broker.shares import HTTP_NONE, settings_of_folder, settled, store_settings
 from gantry.broker.sinkhomes import keep_asking
 from gantry.broker.stalled import GATE_STALLED
 from gantry.errors import Refusal, StoreError

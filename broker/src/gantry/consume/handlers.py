@@ -34,7 +34,7 @@ from gantry.consume.filter import Wanted
 from gantry.consume.grouprates import GroupRates
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal, code_of, reply_head
-from gantry.consume.sharing import NO_SERVING_LEASE, Sharing
+from gantry.consume.slave_reads import NO_SERVING_LEASE, SlaveReads
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
@@ -117,15 +117,15 @@ class PullHandlers:
         offsets: Offsets,
         clock: Clock,
         settings: PullLimits,
-        sharing: Sharing | None,
+        slave_reads: SlaveReads | None,
         may_serve: Callable[[], bool],
     ) -> None:
-        """sharing: of a member of a group; may_serve: whether this broker may answer readers now."""
+        """slave_reads: of a member of a group; may_serve: whether this broker may answer readers now."""
         self.held = HeldPulls(settings.held_max, self._wake, self._expire)
         self.cold = ColdPulls(store.bring_in, self._again, settings.cold_bytes_max, settings.held_max)
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
-        self._sharing = sharing
+        self._slave_reads = slave_reads
         self._may_serve = may_serve
         self._store = store
         self._checks = checks
@@ -252,10 +252,10 @@ class PullHandlers:
             self.counts.missed += 1
         if not pull.is_oneway:
             code: int = code_of(fetched.status, pull.queue_offset)
-            sharing, suggested = self._sharing, 0
-            if sharing is not None:
-                code = sharing.code(pull.topic, pull.queue_id, pull.queue_offset, code, fetched)
-                suggested = sharing.suggested(fetched.lag_bytes)
+            slave_reads, suggested = self._slave_reads, 0
+            if slave_reads is not None:
+                code = slave_reads.code(pull.topic, pull.queue_id, pull.queue_offset, code, fetched)
+                suggested = slave_reads.suggested(fetched.lag_bytes)
             connection.writelines([reply_head(pull, code, fetched, suggested), *fetched.buffers])
 
     def _waits(self, pull: Pull) -> bool:
@@ -264,7 +264,7 @@ class PullHandlers:
             bool(pull.sys_flag & SUSPEND)
             and pull.suspend_ms > 0
             and not pull.is_oneway
-            and self._sharing is None
+            and self._slave_reads is None
             and self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
         )
 
@@ -272,8 +272,8 @@ class PullHandlers:
         if not pull.sys_flag & SUSPEND or pull.suspend_ms <= 0 or pull.is_oneway:
             return False
         code = code_of(fetched.status, pull.queue_offset)
-        if self._sharing is not None:
-            return self._sharing.may_hold(pull.topic, pull.queue_id, pull.queue_offset, code, fetched.status)
+        if self._slave_reads is not None:
+            return self._slave_reads.may_hold(pull.topic, pull.queue_id, pull.queue_offset, code, fetched.status)
         return code == ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:

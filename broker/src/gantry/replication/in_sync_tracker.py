@@ -327,7 +327,7 @@ class InSyncTracker:
                 return "gone"
         return "slow"
 
-    def reader(self) -> int:
+    def slave_to_read(self) -> int:
         """Return the place of a slave that may serve consumers that are far behind; -1: none."""
         mine = self._me.ordinal
         return next((one for one in self.in_sync if one != mine and self.slaves[one].is_connected), -1)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gantry.broker import shares
+from gantry.broker import part_settings
 from gantry.broker.settings import loading
 from gantry.broker.settings.config import HOT, KEYS, BrokerConfig, Role
 from gantry.broker.settings.ports import Addresses
@@ -224,7 +224,7 @@ def test_what_was_changed_at_run_time_outlives_another_life_in_the_same_process(
     assert changed.keys() == HOT
     addresses = Addresses("127.0.0.1", 1, None, "127.0.0.1:1", bytes(8))
     live = replaced(BrokerConfig(), changed, "test")
-    kept = flat(shares.settled(BrokerConfig(), addresses, (None, None), live))
+    kept = flat(part_settings.settled(BrokerConfig(), addresses, (None, None), live))
     assert {key: kept[key] for key in HOT} == changed and kept["network.port"] == 1
 
 
@@ -234,11 +234,13 @@ def test_every_key_has_one_type_that_the_loader_knows() -> None:
     assert KEYS.keys() >= HOT
 
 
-@pytest.mark.parametrize(("share", "section"), [(shares.pull_settings, "pull"), (shares.client_limits, "clients")])
-def test_a_key_reaches_the_limit_of_its_name(share: Callable[[BrokerConfig], Any], section: str) -> None:
+@pytest.mark.parametrize(
+    ("made", "section"), [(part_settings.pull_settings, "pull"), (part_settings.client_limits, "clients")]
+)
+def test_a_key_reaches_the_limit_of_its_name(made: Callable[[BrokerConfig], Any], section: str) -> None:
     keys = {key for key in KEYS if key.startswith(f"{section}.") and key.endswith(("_max", "_default"))}
     numbers = {key: 10_000 + number for number, key in enumerate(sorted(keys))}
-    given = share(replaced(BrokerConfig(), numbers, "test"))
+    given = made(replaced(BrokerConfig(), numbers, "test"))
     names = {field.name for field in dataclasses.fields(given)}
     for key, number in numbers.items():
         name = key.partition(".")[2]

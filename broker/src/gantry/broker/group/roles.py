@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gantry.broker.part_settings import replication_waits
 from gantry.broker.role import master_role, slave_role
 from gantry.broker.role.master_role import MasterRole
 from gantry.broker.role.mastership import GRANT_RENEWALS, Mastership
@@ -15,9 +16,8 @@ from gantry.broker.role.slave_feed import GroupFacts
 from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
-from gantry.broker.shares import replication_waits
 from gantry.broker.stalled import GATE_STALLED
-from gantry.consume.sharing import MASTER, Sharing
+from gantry.consume.slave_reads import MASTER, SlaveReads
 from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, SINK
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.in_sync_tracker import InSyncTracker
@@ -89,33 +89,36 @@ class Shared:
     restart: Callable[[str], None]  # end, and start again in this process
 
 
-def make_role(config: BrokerConfig, ground: Ground, shared: Shared) -> tuple[MasterRole | SlaveRole, Sharing | None]:
-    """The role that this life has in its group, and how it shares readers with the other members.
+def make_role(config: BrokerConfig, ground: Ground, shared: Shared) -> tuple[MasterRole | SlaveRole, SlaveReads | None]:
+    """The role that this life has in its group, and which readers it sends to other members.
 
     Wired, not started.  None: all readers read here.
     """
     if ground.mastership is None:
         slave = _slave_role(config, ground, shared)
-        return slave, _sharing(config, shared.store, lambda: MASTER, lambda: slave.is_alone)
+        return slave, _slave_reads(config, shared.store, lambda: MASTER, lambda: slave.is_alone)
     master = _master_role(config, ground, ground.mastership, shared)
     if config.replication.slave_read:
-        return master, _sharing(config, shared.store, _reader(master.tracker, ground.member), lambda: False)
+        return master, _slave_reads(config, shared.store, _slave_to_read(master.tracker, ground.member), lambda: False)
     # Also where slaves are not read: a new master shows less than it has, and must not throw readers back.
-    return master, _sharing(config, shared.store, lambda: MASTER, lambda: False) if ground.member.has_register else None
+    has_register = ground.member.has_register
+    return master, _slave_reads(config, shared.store, lambda: MASTER, lambda: False) if has_register else None
 
 
-def _sharing(config: BrokerConfig, store: Store, reader: Callable[[], int], is_alone: Callable[[], bool]) -> Sharing:
-    return Sharing(config.id, config.store.warm_bytes, reader, is_alone, store.next_queue_offset)
+def _slave_reads(
+    config: BrokerConfig, store: Store, slave_to_read: Callable[[], int], is_alone: Callable[[], bool]
+) -> SlaveReads:
+    return SlaveReads(config.id, config.store.warm_bytes, slave_to_read, is_alone, store.next_queue_offset)
 
 
-def _reader(tracker: InSyncTracker, member: Membership) -> Callable[[], int]:
+def _slave_to_read(tracker: InSyncTracker, member: Membership) -> Callable[[], int]:
     """Places of slaves are broker ids in a static pair, and one less than them with a register."""
 
-    def reader() -> int:
-        place = tracker.reader()
+    def broker_id() -> int:
+        place = tracker.slave_to_read()
         return MASTER if place < 0 else place + member.has_register
 
-    return reader
+    return broker_id
 
 
 def make_watcher(

@@ -1,7 +1,7 @@
 """Which requests each member of a group serves, and how it refuses the others.
 
     an active master                     all: its log is confirmed, its transactions and delayed messages are read back
-    a slave, a master not yet active     BY_EVERY_MEMBER and ALSO_WITHOUT_LEASE; the rest with where or when to ask again
+    a slave, a master not yet active     BY_EVERY_MEMBER and ALSO_WITHOUT_LEASE; others with where or when to ask again
     a master without a serving lease     ALSO_WITHOUT_LEASE; it was sealed, or neither its register nor its slaves
                                          answer it, so another one may lead
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gantry.consume.sharing import NO_SERVING_LEASE
+from gantry.consume.slave_reads import NO_SERVING_LEASE
 from gantry.leaves import frames
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gantry.broker.part_settings import replication_rules
 from gantry.broker.role.membership import Membership, take_epoch
 from gantry.broker.settings.config import BrokerConfig, Role
-from gantry.broker.shares import replication_rules
 from gantry.replication.in_sync_tracker import InSyncTracker, Term
 from gantry.replication.serving_lease import ServingLease
 from gantry.wire.codes import ResponseCode

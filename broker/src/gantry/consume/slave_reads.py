@@ -1,4 +1,4 @@
-"""Sharing readers between a master and its slaves: which broker a reader is sent to, and how to answer meanwhile.
+"""Reading from slaves: which member of its group a reader is sent to, and how it is answered meanwhile.
 
 A reader that is far behind makes its broker read from the disk; the master sends it to a slave, which sends it back
 when it has caught up (RocketMQ: `slaveReadEnable`, suggestWhichBrokerId; "far" there is 40 % of memory, here the warm
@@ -31,18 +31,18 @@ _MOVED = ResponseCode.PULL_OFFSET_MOVED
 
 
 @dataclass(frozen=True, slots=True)
-class Sharing:
+class SlaveReads:
     """The state of one broker of a group.  A broker without replicas has none: all reads are answered from its store.
 
-    far_bytes   a reader that is further behind the log's end is sent to a slave
-    reader      the id of a slave that may serve, MASTER when there is none
-    is_alone    of a slave: its master is away
-    head        where appends go on in a queue
+    far_bytes      a reader that is further behind the log's end is sent to a slave
+    slave_to_read  the id of a slave that may serve, MASTER when there is none
+    is_alone       of a slave: its master is away
+    head           where appends go on in a queue
     """
 
     broker_id: int
     far_bytes: int
-    reader: Callable[[], int]
+    slave_to_read: Callable[[], int]
     is_alone: Callable[[], bool]
     head: Callable[[str, int], int]
 
@@ -55,7 +55,7 @@ class Sharing:
         """The id of the broker that this reader should ask next."""
         if lag_bytes <= self.far_bytes:
             return MASTER
-        return self.broker_id if self.is_slave else self.reader()
+        return self.broker_id if self.is_slave else self.slave_to_read()
 
     def may_hold(self, topic: str, queue_id: int, offset: int, code: int, status: FetchStatus) -> bool:
         """Whether this pull waits for messages that are not shown yet."""

@@ -11,8 +11,8 @@ import pytest
 
 from gantry_operator.api.brokercluster import Key, read
 from gantry_operator.desired import brokers
+from gantry_operator.imagechoice import Candidate, candidate, choose
 from gantry_operator.kube import KubeError
-from gantry_operator.rollout import Candidate, candidate, choose
 from gantry_operator.settings import OnUpgrade, Settings, from_environment
 from gantry_operator.turns import Turns
 from testkit.kube.clusters import document
