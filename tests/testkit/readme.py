@@ -1,4 +1,4 @@
-"""The page of requests, made from the code: which function answers each, and what is not supported.
+"""Pages made from the code: of requests (which function answers each, what is not supported), and of metrics.
 
 `python -m testkit.readme --write` (make readme) puts the tables into their places, between `<!-- generated: NAME -->`
 and `<!-- end -->`; tests/tidy/test_readme.py fails when they are not what the code says.
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from gantry.broker import assemble
+from gantry.broker.metrics import exposition
 from gantry.broker.requests.activity import ALSO_WITHOUT_LEASE, BY_EVERY_MEMBER
 from gantry.broker.requests.router import Handlers, table
 from gantry.nameserver.handlers import NameServerHandlers
@@ -28,6 +29,7 @@ from testkit.sources import ROOT, SOURCE
 
 READMES = ("README.md", "README.zh-CN.md")
 PAGE = "broker/docs/requests.md"
+METRICS_PAGE = "broker/docs/metrics.md"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEADS = {
     "requests": "| code | request | served by | file and function |",
@@ -55,6 +57,12 @@ def rendered(text: str) -> str:
         return match[1] + "\n".join([head, rule, *rows]) + "\n" + match[3]
 
     return _BLOCK.sub(replace, text)
+
+
+def with_metrics(text: str) -> str:
+    """Return the page of metrics with its table as the code has it now."""
+    begin, end = text.index("| metric |"), text.rindex("|\n") + 2
+    return text[:begin] + exposition.document() + text[end:]
 
 
 def handlers() -> dict[tuple[str, int], tuple[str, str]]:
@@ -111,17 +119,17 @@ def _unsupported_rows() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the page, or say that it is behind the code."""
-    path = ROOT / PAGE
-    text = path.read_text(encoding="utf-8")
-    new = rendered(text)
-    if new == text:
-        return 0
-    if "--write" not in arguments:
-        print(f"{PAGE} is behind the code; make readme")
-        return 1
-    path.write_text(new, encoding="utf-8")
-    return 0
+    """Write the pages, or name those that are behind the code."""
+    behind = 0
+    for page, render in ((PAGE, rendered), (METRICS_PAGE, with_metrics)):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        new = render(text)
+        if new != text and "--write" in arguments:
+            (ROOT / page).write_text(new, encoding="utf-8")
+        elif new != text:
+            print(f"{page} is behind the code; make readme")
+            behind = 1
+    return behind
 
 
 if __name__ == "__main__":

@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 
 from gantry.broker.metrics import exposition
+from testkit import readme
 from testkit.sources import ROOT
-
-PAGE = ROOT / "broker" / "docs" / "metrics.md"
 
 
 def test_the_page_has_the_table_that_the_code_has() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    begin, end = text.index("| metric |"), text.rindex("|\n") + 2
-    assert text[begin:end] == exposition.document(), "paste what gantry.broker.metrics.exposition.document() returns"
+    text = (ROOT / readme.METRICS_PAGE).read_text(encoding="utf-8")
+    assert readme.with_metrics(text) == text, "make readme"
 
 
 def test_names_are_prometheus_names_with_their_unit_last() -> None:
