@@ -314,6 +314,14 @@ def test_what_is_cold_is_read_elsewhere_first() -> None:
     assert codes_of(play.pull(2)) == [19]
 
 
+def test_what_is_far_behind_and_in_memory_is_answered_at_once() -> None:
+    play = PullPlay(store=replace(SMALL, warm_bytes=1000))
+    play.store._log.in_memory = lambda places: True  # type: ignore[method-assign]  # a simulated disk cannot tell
+    play.send("one", "x" * 2000)
+    (reply,) = play.pull(0, count_max=1)
+    assert bodies_of(reply.body) == ["one"] and play.pulls.counts.cold == 0
+
+
 def test_who_leaves_while_the_disk_is_read_is_not_answered() -> None:
     play = PullPlay(store=replace(SMALL, warm_bytes=1000))
     play.send("one", "x" * 2000)

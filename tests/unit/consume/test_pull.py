@@ -14,7 +14,7 @@ from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import GroupConfig, Subscription
 from gantry.model.topic import TopicConfig
-from gantry.store.reading import Fetched, FetchStatus
+from gantry.store.fetched import Fetched, FetchStatus
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import reply

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gantry.consume.slave_reads import SlaveReads
-from gantry.store.reading import Fetched, FetchStatus
+from gantry.store.fetched import Fetched, FetchStatus
 from gantry.wire.codes import ResponseCode
 
 MOVED, NOT_FOUND, AGAIN = (

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantry.leaves import hashes, queues
-from gantry.store.reading import Fetched, FetchStatus
+from gantry.leaves import COMPILED, hashes, queues
+from gantry.store.background import in_memory
+from gantry.store.disk import RealFile
+from gantry.store.fetched import Fetched, FetchStatus
 from gantry.store.store import Store
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
@@ -287,3 +290,50 @@ def test_pulling_gives_each_queue_its_messages_once_and_in_order(
             found += [one.body for one in parse(b"".join(bytes(buffer) for buffer in fetched.buffers), 0)]
             offset = fetched.next_offset
         assert found == expected
+
+
+def _evict(store: Store) -> None:
+    """Write the log to the disk and drop its pages from the page cache; none of them has been touched by a map."""
+    file = store._log.segments.at(0).file
+    assert isinstance(file, RealFile)
+    file.sync_data()
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.skipif(not COMPILED, reason="missing compiled leaves; a C compiler and `make dev` build them")
+def test_messages_far_behind_are_cold_only_when_their_pages_are_not_in_memory(tmp_path: Path) -> None:
+    store = opened(small(tmp_path, segment_bytes=1 << 20, warm_bytes=1))
+    store.append([message(body=b"x" * 4096) for _ in range(100)])
+    places = [(entry[0], entry[1]) for number in range(100) if (entry := store.reader.entry("orders", 0, number))]
+    _evict(store)
+    if store._log.in_memory(places):
+        pytest.skip(f"missing a file system that drops pages: {tmp_path} is on none")
+    fetched = store.reader.fetch("orders", 0, 50, 10, 1 << 20, None, may_wait=False)
+    assert fetched.is_cold and len(fetched.places) == 10 and not fetched.buffers
+    assert not store._log.in_memory(places[50:51]), "the first record was read to look at its head"
+    told: list[int] = []
+    store.bring_in(fetched.places, lambda: told.append(1))
+    again = store.reader.fetch("orders", 0, 50, 10, 1 << 20, None, may_wait=False)
+    assert told and not again.is_cold and again.places == fetched.places and again.bytes > 40_960
+    assert store._log.in_memory(places[50:60]) and not store._log.in_memory(places[50:100:49])
+
+
+@pytest.mark.skipif(not COMPILED, reason="missing compiled leaves; a C compiler and `make dev` build them")
+def test_places_outside_of_a_segment_are_not_in_memory(tmp_path: Path) -> None:
+    store = opened(small(tmp_path, segment_bytes=1 << 20))
+    store.append([message()])
+    segment = store._log.segments.at(0)
+    inside, odd = (0, 10), [(1 << 20, 1), (-1, 1), (0, -1), ((1 << 20) - 1, 2), ((1 << 63) - 1, 1)]
+    assert in_memory(segment.file, segment.view, 0, [inside], 0)
+    assert not any(in_memory(segment.file, segment.view, 0, [inside, one], 0) for one in odd)
+    assert in_memory(segment.file, segment.view, 0, [], 0)
+
+
+def test_the_head_of_a_cold_record_is_looked_at_only_after_it_was_brought_in(tmp_path: Path) -> None:
+    store = opened(small(tmp_path, segment_bytes=1 << 20, warm_bytes=1))
+    store.append(_numbered(3))
+    store._log.in_memory = lambda places: False  # type: ignore[method-assign]
+    store._log.segments.at(0).file.pwrite(bytes(100), 0)  # looking at it would be seen by what is found
+    fetched = store.reader.fetch("orders", 0, 0, 3, 1 << 20, None, may_wait=False)
+    assert fetched.status is FetchStatus.FOUND and fetched.is_cold and not fetched.buffers
+    assert store.reader.fetch("orders", 0, 0, 3, 1 << 20, None).status is FetchStatus.MESSAGE_WAS_REMOVING

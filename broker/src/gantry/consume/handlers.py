@@ -8,7 +8,8 @@ they are in the log, as views of the mapped file; nothing is copied here.
 
 A pull that finds nothing new may be held (see `hold`).  The offset that it commits is stored once, when it first comes.
 When it is woken it looks once more, and the result is the answer.  A pull far behind the end of the log
-waits until the cold reader has brought its messages into memory, because a page fault on the loop stops all requests.
+is answered at once when its messages are in the page cache.  Else it waits until the cold reader has brought them in,
+because a page fault on the loop that waits for a disk stops all requests.
 
 A peer that does not read its answers, or asks for very much at once, gets no more bytes: it is told to pull again
 from the same offset, which it does when it has read that far.  RocketMQ drops the answer instead and lets the
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
@@ -38,7 +40,7 @@ from gantry.consume.slave_reads import NO_SERVING_LEASE, SlaveReads
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
-from gantry.store.reading import Fetched, FetchStatus
+from gantry.store.fetched import Fetched, FetchStatus
 from gantry.store.store import Store
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -72,6 +74,8 @@ class PullLimits:
 
 
 _NO_SERVING_LEASE = PullRefusal(ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
+# A consumer that catches up waits for the disk once for so much, not once for each pull.
+_AHEAD_BYTES = 4 << 20
 # Long work goes in slices of a millisecond.
 _SIFT_S = 0.001
 
@@ -122,7 +126,8 @@ class PullHandlers:
     ) -> None:
         """slave_reads: of a member of a group; may_serve: whether this broker may answer readers now."""
         self.held = HeldPulls(settings.held_max, self._wake, self._expire)
-        self.cold = ColdPulls(store.bring_in, self._again, settings.cold_bytes_max, settings.held_max)
+        bring_in = partial(store.bring_in, ahead_bytes=_AHEAD_BYTES)
+        self.cold = ColdPulls(bring_in, self._again, settings.cold_bytes_max, settings.held_max)
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
         self._slave_reads = slave_reads
@@ -198,8 +203,8 @@ class PullHandlers:
         if may_wait and self._waits(pull):
             self._hold(connection, pull, wanted)
             return
-        fetched = self._fetch(pull, wanted)
-        if fetched.lag_bytes > self._store.settings.warm_bytes:
+        fetched = self._fetch(pull, wanted, may_wait=False)
+        if fetched.is_cold:
             self._bring_in(connection, pull, wanted, fetched)
         elif may_wait and not fetched.places and self._may_hold(pull, fetched):
             self._hold(connection, pull, wanted)
@@ -216,12 +221,12 @@ class PullHandlers:
         self._reply(connection, pull, Fetched(FetchStatus.OFFSET_RESET, target, low, high))
         return True
 
-    def _fetch(self, pull: Pull, wanted: Wanted) -> Fetched:
+    def _fetch(self, pull: Pull, wanted: Wanted, may_wait: bool) -> Fetched:
         reader, settings = self._store.reader, self._settings
         if isinstance(wanted, Program):
             bounds = settings.sifted_max, settings.sifted_bytes_max
-            return reader.candidates(pull.topic, pull.queue_id, pull.queue_offset, *bounds, None)
-        return reader.fetch(pull.topic, pull.queue_id, pull.queue_offset, *self._bounds(pull), wanted)
+            return reader.candidates(pull.topic, pull.queue_id, pull.queue_offset, *bounds, None, may_wait)
+        return reader.fetch(pull.topic, pull.queue_id, pull.queue_offset, *self._bounds(pull), wanted, may_wait)
 
     def _bounds(self, pull: Pull) -> tuple[int, int]:
         """How many messages and bytes the pull may get."""
@@ -299,7 +304,8 @@ class PullHandlers:
             if not self._may_answer(connection, pull):
                 return
             if connection.is_writable:
-                self._reply(connection, pull, self._sifted(pull, wanted, self._fetch(pull, wanted)))
+                fetched = self._fetch(pull, wanted, may_wait=True)
+                self._reply(connection, pull, self._sifted(pull, wanted, fetched))
             else:
                 self._send_back(connection, pull)
 

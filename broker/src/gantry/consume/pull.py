@@ -25,7 +25,7 @@ from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.model.subscription import expression_fault
-from gantry.store.reading import Fetched, FetchStatus
+from gantry.store.fetched import Fetched, FetchStatus
 from gantry.wire.codes import Language, ResponseCode
 
 if TYPE_CHECKING:

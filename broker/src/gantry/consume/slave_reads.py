@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gantry.store.reading import Fetched, FetchStatus
+from gantry.store.fetched import Fetched, FetchStatus
 from gantry.wire.codes import ResponseCode
 
 MASTER = 0

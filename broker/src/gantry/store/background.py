@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -84,13 +84,16 @@ class Background(Protocol):
         ...
 
 
-def reading(file: File, ranges: Sequence[tuple[int, int]]) -> Job:
-    """A job for the cold reader: touch these [start, end) of a file so that a later send does not fault."""
+def reading(file: File, ranges: Sequence[tuple[int, int]], ahead_bytes: int = 0) -> Job:
+    """A job for the cold reader: touch these [start, end) of a file so that a later send does not fault.
+
+    ahead_bytes: so much behind the last one will probably be read next.
+    """
     if COMPILED and isinstance(file, RealFile):
         # Here, because the module is there only where the leaves are compiled.
         from gantry.store.syncthread import read_through
 
-        return partial(read_through, file, ranges)
+        return partial(read_through, file, ranges, ahead_bytes)
 
     def job() -> None:
         for start, end in ranges:
@@ -98,6 +101,20 @@ def reading(file: File, ranges: Sequence[tuple[int, int]]) -> Job:
                 file.pread(min(_COLD_CHUNK_BYTES, end - at), at)
 
     return job
+
+
+def in_memory(
+    file: File, memory: memoryview, base: int, places: Iterable[tuple[int, int]], near_bytes: int
+) -> bool:
+    """Whether these (log offset, size) of a mapped file are in the page cache; False also when that is not known.
+
+    Costs a system call for a stretch of places, no more than `near_bytes` apart; touches no page.
+    """
+    if COMPILED and isinstance(file, RealFile):
+        from gantry.store import syncthread
+
+        return syncthread.in_memory(memory, base, places, near_bytes)
+    return False
 
 
 def _attempt(job: Job) -> StoreError | None:

@@ -18,9 +18,9 @@ from struct import Struct
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, halves, queues, records, runs
-from gantry.store.background import Worker, reading
+from gantry.store.background import Worker, in_memory, reading
 from gantry.store.disk import File
-from gantry.store.segments import Segment, Segments
+from gantry.store.segments import NEAR_BYTES, Segment, Segments
 
 BLANK_BYTES = records.BLANK_BYTES_MIN
 # A read buffer's worth of messages and the largest message allowed, encoded; grows when a run needs more.
@@ -345,9 +345,23 @@ class CommitLog:
         if self._active is not None:
             self.segments.prepare(self._active.end)
 
-    def bring_in(self, places: Sequence[tuple[int, int]], reader: Worker, done: Callable[[], None]) -> None:
+    def in_memory(self, places: queues.Places | Sequence[tuple[int, int]]) -> bool:
+        """Whether these (log offset, size) are in the page cache, so that reading them waits for no disk."""
+        segment = self.segments.at(places[0][0])
+        if places[-1][0] < segment.end and places[0][0] <= places[-1][0]:
+            return in_memory(segment.file, segment.view, segment.start, places, NEAR_BYTES)
+        return all(
+            in_memory(segment.file, segment.view, 0, [(start, end - start) for start, end in ranges], 0)
+            for segment, ranges in self.segments.ranges(places)
+        )
+
+    def bring_in(
+        self, places: Sequence[tuple[int, int]], reader: Worker, done: Callable[[], None], ahead_bytes: int
+    ) -> None:
         """Have the cold reader touch these (log offset, size), neighbours together, then call done."""
-        jobs = [reading(segment.file, ranges) for segment, ranges in self.segments.ranges(places)]
+        found = self.segments.ranges(places)
+        jobs = [reading(segment.file, ranges) for segment, ranges in found[:-1]]
+        jobs += [reading(segment.file, ranges, ahead_bytes) for segment, ranges in found[-1:]]
 
         def job() -> None:
             for read in jobs:

@@ -10,9 +10,7 @@ they keep their segment's memory in use.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from struct import Struct
 from typing import Protocol
 
@@ -20,6 +18,7 @@ from gantry.errors import CorruptRecordError
 from gantry.leaves import frames, keys, queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
+from gantry.store.fetched import Fetched, FetchStatus, outside
 from gantry.store.keyindex import KeyIndex
 from gantry.store.logscan import first_record_ms
 from gantry.store.queuefiles import FILLER_SIZE, invalid_at
@@ -38,41 +37,6 @@ _BORN_AT = 40
 _PLACE = Struct(">qiq")
 # The size and the log offset in a record's head (see `leaves.records`).
 _HEAD = Struct(">i24xq")
-
-
-class FetchStatus(enum.StrEnum):
-    """RocketMQ's GetMessageStatus; the value is the name, which goes into the remark of an answer.
-
-    Texts, because those hash without a call: every pull looks its head up by it.
-    """
-
-    FOUND = "FOUND"
-    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
-    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
-    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
-    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
-    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
-    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-    OFFSET_RESET = "OFFSET_RESET"  # not set here: the group's offset was reset
-
-
-@dataclass(slots=True)
-class Fetched:
-    """The answer to one pull.
-
-    lag_bytes: how far behind the end of the log the first record stands.  places: (log offset, size) of each
-    record; buffers: the same bytes, neighbours joined, and many small ones copied into one.
-    """
-
-    status: FetchStatus
-    next_offset: int
-    min_offset: int
-    max_offset: int
-    buffers: Sequence[memoryview | bytes] = ()
-    bytes: int = 0
-    lag_bytes: int = 0
-    places: queues.Places = field(default_factory=queues.Places)
 
 
 class RecordFilter(Protocol):
@@ -96,7 +60,11 @@ class RecordFilter(Protocol):
 class Reader:
     """Reads what is dispatched of one open store.  Loop thread only."""
 
-    def __init__(self, log: CommitLog, table: QueueTable, index: KeyIndex, dispatched: Watermark) -> None:
+    def __init__(
+        self, log: CommitLog, table: QueueTable, index: KeyIndex, dispatched: Watermark, warm_bytes: int
+    ) -> None:
+        """warm_bytes: so far behind the end of the log records count as in memory without asking the kernel."""
+        self._warm_bytes = warm_bytes
         self._log = log
         self._table = table
         self._index = index
@@ -113,15 +81,33 @@ class Reader:
         return offset == (0 if queue is None else queue.next)
 
     def fetch(
-        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        codes: frozenset[int] | None,
+        may_wait: bool = True,
     ) -> Fetched:
-        """Messages of a queue from offset on, those whose tag code is wanted; the first one whatever its size."""
-        fetched = self.candidates(topic, queue_id, offset, count_max, bytes_max, codes)
-        self._gather(fetched)
+        """Messages of a queue from offset on, those whose tag code is wanted; the first one whatever its size.
+
+        may_wait: reading them may wait for the disk; else the answer may be `is_cold`, and has no bytes then.
+        """
+        fetched = self.candidates(topic, queue_id, offset, count_max, bytes_max, codes, may_wait)
+        if not fetched.is_cold:
+            self._gather(fetched)
         return fetched
 
     def candidates(
-        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        codes: frozenset[int] | None,
+        may_wait: bool = True,
     ) -> Fetched:
         """Like `fetch`, but without the bytes.
 
@@ -138,7 +124,10 @@ class Reader:
         limit = min(count, max(_EXAMINED_MAX, count_max))
         chosen, examined = queues.select(buffer, at, limit, codes, count_max, bytes_max)
         end = self._dispatched.offset
-        good = self._good(chosen, end)
+        good = chosen.within(self._log.start, end)
+        is_cold = not may_wait and good > 0 and self._is_cold(chosen if good == len(chosen) else chosen[:good], end)
+        if good and not is_cold and not self._begins_well(*chosen[0]):
+            good = 0
         if good < len(chosen):
             # One that is damaged: the good ones before it, or it alone is passed over.
             chosen, examined = queues.select(buffer, at, count, codes, max(good, 1), bytes_max)
@@ -146,7 +135,7 @@ class Reader:
                 return Fetched(FetchStatus.MESSAGE_WAS_REMOVING, offset + examined, low, high)
         if chosen:
             lag_bytes = end - chosen[0][0]
-            return Fetched(FetchStatus.FOUND, offset + examined, low, high, lag_bytes=lag_bytes, places=chosen)
+            return Fetched(FetchStatus.FOUND, offset + examined, low, high, (), 0, lag_bytes, is_cold, chosen)
         if examined:
             return Fetched(FetchStatus.NO_MATCHED_MESSAGE, offset + examined, low, high)
         return Fetched(FetchStatus.MESSAGE_WAS_REMOVING, offset + invalid_at(buffer, at, limit), low, high)
@@ -213,24 +202,19 @@ class Reader:
             values += records.named(segment.view, segment.start, places[len(values) : behind], names)
         return values
 
-    def _good(self, chosen: queues.Places, end: int) -> int:
-        """Return how many of the places can be records: a cheap check against damaged queue files.
+    def _is_cold(self, places: queues.Places | Sequence[tuple[int, int]], end: int) -> bool:
+        """Whether reading these records may wait for the disk."""
+        return end - places[0][0] > self._warm_bytes and not self._log.in_memory(places)
 
-        All lie below the end of the log; the first one is looked at, because a consumer would be stuck on it.
-        """
-        log = self._log.segments
-        good = chosen.within(log.start, end)
-        if good:
-            log_offset, size = chosen[0]
-            segment = log.at(log_offset)
-            at = log_offset - segment.start
-            if at + _HEAD.size > len(segment.view) or _HEAD.unpack_from(segment.view, at) != (size, log_offset):
-                return 0
-        return good
+    def _begins_well(self, log_offset: int, size: int) -> bool:
+        """Whether a record's head stands there: against damaged queue files, a consumer would be stuck on it."""
+        segment = self._log.segments.at(log_offset)
+        at = log_offset - segment.start
+        return at + _HEAD.size <= len(segment.view) and _HEAD.unpack_from(segment.view, at) == (size, log_offset)
 
     def _outside(self, topic: str, offset: int, low: int, high: int) -> Fetched:
         # A consumer with an offset of the deleted topic of this name has read nothing of the new one.
-        return _outside(offset, low, high, low if topic in self._table.gravestones else high)
+        return outside(offset, low, high, low if topic in self._table.gravestones else high)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(log offset, size, tag code) at a queue offset whose record is still there."""
@@ -383,14 +367,3 @@ class Reader:
             return None
         entries, _, _ = records.walk(self._log.slice(log_offset, found.size), 0, found.size, log_offset, False, 1)
         return found if entries and key in keys.keys_of(entries[0]) else None
-
-
-def _outside(offset: int, low: int, high: int, behind: int) -> Fetched:
-    """Offsets that a queue does not have, with where RocketMQ sends the consumer next; behind: from behind the end."""
-    if high == 0:
-        return Fetched(FetchStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
-    if offset == high:
-        return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
-    if offset > high:
-        return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, behind, low, high)
-    return Fetched(FetchStatus.OFFSET_TOO_SMALL, low, low, high)

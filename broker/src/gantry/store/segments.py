@@ -25,7 +25,7 @@ from gantry.store.disk import Disk, File
 # allocation that fails takes seconds of walking over block groups first.
 _RETRY_S = 1.0
 # What lies between two records is read with them if it is no more: one read of a disk instead of two.
-_NEAR_BYTES = 16 << 10
+NEAR_BYTES = 16 << 10
 
 
 class Segment:
@@ -148,7 +148,7 @@ class Segments:
         found: list[tuple[Segment, list[tuple[int, int]]]] = []
         segment, begin, reach = None, 0, -1
         for log_offset, size in places:
-            if segment is not None and begin <= log_offset <= reach + _NEAR_BYTES and log_offset < segment.end:
+            if segment is not None and begin <= log_offset <= reach + NEAR_BYTES and log_offset < segment.end:
                 reach = max(reach, log_offset + size)
                 found[-1][1][-1] = begin - segment.start, reach - segment.start
                 continue

@@ -66,7 +66,7 @@ class Store:
         )
         dropping = Dropping(parts.disk, parts.clock, housekeeper, parts.log, parts.derived, parts.checkpoint)
         self.retention = Retention(parts.settings, parts.disk, parts.clock, housekeeper, parts.log, dropping)
-        self.reader = Reader(parts.log, self._table, self._index, self.dispatched)
+        self.reader = Reader(parts.log, self._table, self._index, self.dispatched, parts.settings.warm_bytes)
 
     def confirm_locally(self) -> None:
         """Without replication: what this disk has (SYNC_FLUSH) or what is written (ASYNC_FLUSH) is confirmed."""
@@ -261,9 +261,12 @@ class Store:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
         self.deleting.delete(topic, self.written.offset, self.durable_end)
 
-    def bring_in(self, places: Places, done: Callable[[], None]) -> None:
-        """Have the cold reader read these (log offset, size), then call done on the loop."""
-        self._log.bring_in(places, self._parts.background.cold_reader, done)
+    def bring_in(self, places: Places, done: Callable[[], None], ahead_bytes: int = 0) -> None:
+        """Have the cold reader read these (log offset, size), then call done on the loop.
+
+        ahead_bytes: so much behind them will probably be read next; that is begun and not waited for.
+        """
+        self._log.bring_in(places, self._parts.background.cold_reader, done, ahead_bytes)
 
     def stats(self) -> StoreStats:
         """Return offsets, disk usage and counts for the runtime information and the metrics."""

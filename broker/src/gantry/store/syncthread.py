@@ -11,7 +11,7 @@ Only for files of the operating system, since it needs their descriptors.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from gantry.errors import StoreError, SyncFailedError
@@ -84,8 +84,16 @@ class SyncThread:
             done(self._target, SyncFailedError(f"fdatasync {names}: {os.strerror(failed)}"))
 
 
-def read_through(file: RealFile, ranges: Sequence[tuple[int, int]]) -> None:
-    """Read these [start, end) into the page cache and discard the bytes.  The cold reader's job, on its thread."""
-    failed = sysio.read_through(file.fileno(), ranges)
+def read_through(file: RealFile, ranges: Sequence[tuple[int, int]], ahead_bytes: int) -> None:
+    """Read these [start, end) into the page cache and discard the bytes.  The cold reader's job, on its thread.
+
+    The kernel is asked to read the `ahead_bytes` behind them as well, and is not waited for.
+    """
+    failed = sysio.read_through(file.fileno(), ranges, ahead_bytes)
     if failed:
         raise StoreError(f"read {file.path}: {os.strerror(failed)}")
+
+
+def in_memory(memory: memoryview, base: int, places: Iterable[tuple[int, int]], near_bytes: int) -> bool:
+    """Whether these (log offset, size) of a mapped file, and gaps of up to `near_bytes`, are in the page cache."""
+    return sysio.in_memory(memory, base, places, near_bytes)
