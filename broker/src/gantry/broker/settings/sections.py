@@ -132,8 +132,8 @@ class StoreConfig:
         0,
         1024 * GIB,
         BYTES,
-        "Reads further behind the end of the log than this are done by a thread of their own, unless the page cache has "
-        "the messages.",
+        "Reads further behind the end of the log than this are done by a thread of their own, unless the page cache "
+        "has the messages.",
     )
     reserved_hours: float = number(
         72.0, 0.0, _CENTURY_HOURS, "hours", "A file of the log may be deleted so long after its last message."
