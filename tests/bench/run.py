@@ -23,6 +23,7 @@ _HERE = Path(__file__).parent
 _RESULTS = _HERE / "results.json"
 _TOOLS = {
     "loadgen": ["loadgen.c"],
+    "epoll_server": ["epoll_server.c"],
     "sync_replay": ["sync_replay.c"],
     "sync_sizes.so": ["-shared", "-fPIC", "sync_sizes.c", "-ldl"],
 }

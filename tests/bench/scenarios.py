@@ -31,6 +31,7 @@ from restarts import restarts
 from scrapes import scrapes
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
+from yardsticks import yardstick
 
 Row = dict[str, object]
 
@@ -181,6 +182,7 @@ def footprint(bench: Bench) -> list[Row]:
 
 SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "sends": sends,
+    "yardstick": yardstick,
     "pages": page_cache,
     "pulls": pulls,
     "sync": sync_flush,

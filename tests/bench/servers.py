@@ -102,6 +102,16 @@ def fixed_reply() -> Iterator[Server]:
         yield Server(process.pid, port, time.monotonic() - begin)
 
 
+@contextmanager
+def c_server(tools: Path, folder: Path) -> Iterator[Server]:
+    """The compiled server of `epoll_server.c`; it writes into the folder."""
+    begin = time.monotonic()
+    with running([str(tools / "epoll_server"), str(folder)]) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline().split()[1])
+        yield Server(process.pid, port, time.monotonic() - begin)
+
+
 def wait_for_port(port: int) -> None:
     """Return when 127.0.0.1:port accepts a connection; give up after a minute."""
     deadline = time.monotonic() + _START_SECONDS_MAX

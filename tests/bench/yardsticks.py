@@ -1,0 +1,56 @@
+"""The broker beside a C server that cuts frames, writes each turn with one pwrite and sends a fixed reply.
+
+Both run for the whole scenario and are measured in turns, so that other work on the machine meets both.  The ratio is
+the figure: of the CPU per message, the median over the rounds of broker and yardstick measured one after the other.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pages
+from servers import c_server, gantry
+
+if TYPE_CHECKING:
+    from scenarios import Bench, Row
+
+POINTS = [
+    (1, 1, 2.0),
+    (64, 1, 2.0),
+    (512, 1, 2.0),
+    (64, 8, 2.5),
+    (1, 256, 2.5),
+]
+_TOUCH_BYTES = 256 << 20  # both servers' files together
+
+
+def yardstick(bench: Bench) -> list[Row]:
+    """Sends of 1 KiB, and the same frames to the C server."""
+    rows: list[Row] = []
+    (bench.folder / "c").mkdir()
+    with gantry(bench.folder / "broker") as ours, c_server(bench.tools, bench.folder / "c") as other:
+        for connections, window, most in POINTS:
+            pairs = []
+            for _ in range(bench.rounds):
+                pages.write_us(bench.folder, 256, _TOUCH_BYTES)
+                options = {"connections": connections, "window": window}
+                broker = bench.load(ours, mode="send", **options)
+                pairs.append((broker, bench.load(other, mode="fixed", **options)))
+            pairs.sort(key=lambda pair: pair[0]["cpu_us_per_message"] / pair[1]["cpu_us_per_message"])
+            broker, c = pairs[len(pairs) // 2]
+            cpu, c_cpu = broker["cpu_us_per_message"], c["cpu_us_per_message"]
+            rows.append(
+                {
+                    "figure": f"broker beside the C server {connections} x {window}",
+                    "rate": broker["rate"],
+                    "p50_us": broker["p50_us"],
+                    "p99_us": broker["p99_us"],
+                    "cpu_us_per_message": cpu,
+                    "c_rate": c["rate"],
+                    "c_p50_us": c["p50_us"],
+                    "c_cpu_us_per_message": c_cpu,
+                    "ratio": round(cpu / c_cpu, 2),
+                    "target": f"<= {most:g} x CPU",
+                }
+            )
+    return rows
