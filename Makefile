@@ -34,7 +34,7 @@ BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
 .PHONY: help setup dev demo clean check lint types format test test-full interop crash sim model fuzz planted kube cluster \
-  e2e spark-env demo-spark test-spark bench-spark e2e-spark bench soak crds readme docs lock
+  e2e spark-env demo-spark test-spark bench-spark e2e-spark bench gate soak crds readme docs lock
 
 help:
 	@awk -F ':.*  ## ' '/^##@ / {print "\n" substr($$0, 5)} /^[a-z0-9-]+:.*  ## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -127,6 +127,10 @@ bench: dev  ## measure; rows go to tests/bench/results.json and are printed for 
 	@requirements/system "bench?"
 	@$(PY) tests/bench/run.py
 
+gate: dev  ## instructions a message of the hot ways, no more than committed (WRITE=1: write them)
+	@requirements/system "gate?"
+	@$(PY) tests/bench/gate.py $(if $(WRITE),--write)
+
 soak: dev  ## load on 500 topics for ten minutes: no error, loss or growing memory (SECONDS=600)
 	@$(PY) tests/bench/soak.py $(if $(SECONDS),--seconds $(SECONDS))
 
@@ -177,8 +181,8 @@ $(VENV)/.dev: $(VENV)/.operator requirements/dev.txt spark/pyproject.toml
 	@touch $@
 
 .PHONY: tools control-plane nodes skaffold spark-operator
-tools: dev             # what tests start: PostgreSQL; Java, Node, other people's packages
-	@requirements/system "interop?" "database?"
+tools: dev             # what tests start: PostgreSQL; valgrind; Java, Node, other people's packages
+	@requirements/system "interop?" "database?" "gate?"
 	@$(PY) tests/interop/prepare.py
 
 control-plane: dev     # an API server, etcd, helm in two versions, kinds
