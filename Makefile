@@ -34,7 +34,7 @@ BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
 .PHONY: help setup dev demo clean check lint types format test test-full interop crash sim model fuzz planted kube cluster \
-  e2e spark-env demo-spark test-spark bench-spark e2e-spark bench gate soak crds readme docs lock
+  e2e spark-env demo-spark test-spark bench-spark e2e-spark bench bench-compare bench-growth gate soak crds readme docs lock
 
 help:
 	@awk -F ':.*  ## ' '/^##@ / {print "\n" substr($$0, 5)} /^[a-z0-9-]+:.*  ## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -131,6 +131,14 @@ gate: dev  ## instructions a message of the hot ways, no more than committed (WR
 	@requirements/system "gate?"
 	@$(PY) tests/bench/gate.py $(if $(WRITE),--write)
 
+bench-compare: $(VENV)/.bench tools  ## Apache's broker and ours in turns (ONLY=sends ROUNDS=5 SECONDS=3 WRITE=1)
+	@$(PY) tests/bench/compare.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(WARMUP),--warmup $(WARMUP)) $(if $(PIN),--pin $(PIN)) $(if $(WRITE),--write)
+
+bench-growth: $(VENV)/.bench  ## rate, memory and start by topics, queues, connections, log (ONLY=log ROUNDS=3 WRITE=1)
+	@$(PY) tests/bench/growth.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)) \
+	  $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write)
+
 soak: dev  ## load on 500 topics for ten minutes: no error, loss or growing memory (SECONDS=600)
 	@$(PY) tests/bench/soak.py $(if $(SECONDS),--seconds $(SECONDS))
 
@@ -178,6 +186,10 @@ $(VENV)/.operator: $(VENV)/.broker requirements/operator.txt operator/pyproject.
 
 $(VENV)/.dev: $(VENV)/.operator requirements/dev.txt spark/pyproject.toml
 	@requirements/install dev
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev requirements/bench.txt
+	@requirements/install bench
 	@touch $@
 
 .PHONY: tools control-plane nodes skaffold spark-operator

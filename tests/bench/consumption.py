@@ -147,7 +147,7 @@ def drop_pages(folder: Path) -> int:
     return total
 
 
-class _FarBehind:
+class FarBehind:
     """One consumer that reads the backlog in a thread, over and over, until it is told to end."""
 
     def __init__(self, port: int) -> None:
@@ -157,7 +157,7 @@ class _FarBehind:
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._read, daemon=True)
 
-    def __enter__(self) -> _FarBehind:
+    def __enter__(self) -> FarBehind:
         self._thread.start()
         return self
 
@@ -193,7 +193,7 @@ def cold_backlog(bench: Bench) -> list[Row]:
     with gantry(folder, env=_WARM) as server:
         bench.load(server, **load | {"seconds": 1.0})
         alone = bench.load(server, **load)
-        with _FarBehind(server.port) as consumer:
+        with FarBehind(server.port) as consumer:
             begun = time.monotonic()
             beside = bench.load(server, **load)
             took = time.monotonic() - begun

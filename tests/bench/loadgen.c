@@ -3,10 +3,12 @@
  *   loadgen --port P --mode send|pull|redis|fixed|half|transact|back|live [--host A] [--connections N] [--window W]
  *           [--size BYTES | --body FILE] [--seconds S] [--warmup S] [--topic T] [--queues Q] [--batch N] [--pid PID] [--count N]
  *           [--rate R] [--per N] [--code 310|320] [--sysflag N] [--properties P] [--binary 1] [--until OFFSET] [--offsets FILE]
+ *           [--topics N]
  *
  * send   RocketMQ SEND_MESSAGE_V2 (310), JSON headers; every reply must carry code 0 and the opaque of a request under way.
  *        --per: so many messages in one request, with the batch flag (--code 320: as SEND_BATCH_MESSAGE); figures are per
  *        message.  --binary: headers in RocketMQ's own serialisation.  --properties: more pairs for each message.
+ *        --topics: to so many topics in turn, whose names are --topic with five digits behind it.
  * pull   RocketMQ PULL_MESSAGE (11) of --batch messages; of each record the queue, the queue offset, the topic and every byte of
  *        the body are compared with what `send` wrote.  A connection begins again at the end of its queue, or at --until.
  * redis  XADD of one field of --size bytes to the stream --topic; every reply must be a bulk string.
@@ -78,7 +80,7 @@ struct connection {
 
 static struct options {
     const char *host, *topic, *properties, *body, *offsets;
-    int port, connections, window, size, queues, batch, pid, per, code, sysflag, is_binary;
+    int port, connections, window, size, queues, batch, pid, per, code, sysflag, is_binary, topics;
     enum mode mode;
     double seconds, warmup;
     long long count, until;
@@ -87,7 +89,7 @@ static struct options {
          .per = 1, .code = 310, .seconds = 2.0, .warmup = 0.5};
 
 static char frame[1 << 21], payload[1 << 19];
-static size_t frame_len, opaque_at, key_at, queue_at, body_at, first_key_at, message_len;
+static size_t frame_len, opaque_at, key_at, queue_at, topic_at, body_at, first_key_at, message_len;
 static unsigned long long messages, errors, bytes_in, begun, answered_all, received_all;
 static long long *back_offsets;
 static size_t back_count;
@@ -200,7 +202,7 @@ static size_t build_batch(char *at, const char *pairs) {
 static void build_send(void) {
     static char batch[1 << 20];
     int is_half = opt.mode == HALF || opt.mode == TRANSACT;
-    char pairs[1024], number[32];
+    char pairs[1024], number[32], topic[160];
     snprintf(pairs, sizeof pairs, "UNIQ_KEY\1%s%08d\2WAIT\1true\2%s%s", "7F00000100002A9F1B0B0000", 0,
              is_half ? "TRAN_MSG\1true\2PGROUP\1bench-tx\2" : "", opt.properties);
     char *at = frame + 8;
@@ -214,7 +216,9 @@ static void build_send(void) {
     } else at += sprintf(at, "{\"code\":%d,\"extFields\":{", opt.code);
     char *fields = at;
     at = put_field(at, "a", is_half ? "bench-tx" : "bench");
-    at = put_field(at, "b", opt.topic);
+    snprintf(topic, sizeof topic, "%s%s", opt.topic, opt.topics ? "00000" : "");
+    at = put_field(at, "b", topic);
+    topic_at = (size_t)(at - frame) - (opt.is_binary ? 5 : 6);
     at = put_field(at, "c", "TBW102");
     snprintf(number, sizeof number, "%d", opt.queues);
     at = put_field(at, "d", number);
@@ -309,6 +313,7 @@ static void enqueue_send(struct connection *c, int index, unsigned opaque, uint6
     if (opt.is_binary) put32(frame + opaque_at, opaque);
     else if (opt.mode != REDIS) patch_digits(opaque_at, opaque, 10);
     if (opt.mode != REDIS) patch_digits(queue_at, (unsigned)(index + (int)c->sent) % (unsigned)opt.queues, 4);
+    if (opt.topics) patch_digits(topic_at, serial % (unsigned)opt.topics, 5);
     if (opt.mode != REDIS && opt.per == 1) patch_digits(key_at, ++serial % 100000000u, 8);
     for (int i = 0; opt.per > 1 && i < opt.per; i++)
         patch_digits(body_at + (size_t)i * message_len + first_key_at, ++serial % 100000000u, 8);
@@ -548,6 +553,7 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(k, "--pid")) opt.pid = atoi(v);
         else if (!strcmp(k, "--count")) opt.count = atoll(v);
         else if (!strcmp(k, "--rate")) opt.rate = atof(v);
+        else if (!strcmp(k, "--topics")) opt.topics = atoi(v);
         else if (!strcmp(k, "--per")) opt.per = atoi(v);
         else if (!strcmp(k, "--code")) opt.code = atoi(v);
         else if (!strcmp(k, "--sysflag")) opt.sysflag = atoi(v);
@@ -566,7 +572,7 @@ static void parse(int argc, char **argv) {
     if (opt.port <= 0 || opt.connections < 1 || opt.connections > CONNECTIONS_MAX || opt.window < 1 || opt.window > WINDOW_MAX ||
         opt.size < 0 || opt.size > (1 << 19) || opt.queues < 1 || opt.queues > 9999 || strlen(opt.topic) > 127 || opt.per < 1 || strlen(opt.properties) > 512 ||
         (size_t)opt.per * ((size_t)opt.size + 1024) > 1 << 20 || (opt.mode == BACK) != (opt.offsets != NULL) ||
-        (opt.is_binary && opt.mode != SEND) || (opt.per > 1 && opt.mode != SEND) ||
+        opt.topics < 0 || opt.topics > 99999 || (opt.topics && opt.mode != SEND) || (opt.is_binary && opt.mode != SEND) || (opt.per > 1 && opt.mode != SEND) ||
         (opt.mode == LIVE && (opt.connections <= opt.queues || opt.size < STAMP_DIGITS))) {
         fprintf(stderr, "loadgen: an option is missing or out of range\n");
         exit(2);

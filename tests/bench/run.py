@@ -29,12 +29,14 @@ _TOOLS = {
 }
 
 
-def _compile(folder: Path) -> None:
+def compile_tools(folder: Path) -> None:
+    """The C programs of the benchmarks."""
     for name, arguments in _TOOLS.items():
         subprocess.run(["gcc", "-O2", "-Wall", "-Wextra", "-o", str(folder / name), *arguments], cwd=_HERE, check=True)
 
 
-def _machine() -> str:
+def machine() -> str:
+    """Cores, kernel and Python, for the reader of a figure."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
     return f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()}"
@@ -59,15 +61,15 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=options.folder or _HERE) as folder:
         tools = Path(folder) / "tools"
         tools.mkdir()
-        _compile(tools)
+        compile_tools(tools)
         bench = Bench(tools, Path(folder), options.seconds, options.rounds)
         rows = []
         for name in options.only.split(","):
             print(f"running {name} ...", file=sys.stderr, flush=True)
             rows += SCENARIOS[name](bench)
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    _RESULTS.write_text(json.dumps({"rows": _merged(rows, when, _machine())}, indent=1) + "\n")
-    print(f"{when}, {_machine()}\n\n{table(rows)}")
+    _RESULTS.write_text(json.dumps({"rows": _merged(rows, when, machine())}, indent=1) + "\n")
+    print(f"{when}, {machine()}\n\n{table(rows)}")
 
 
 def _merged(rows: list[Row], when: str, machine: str) -> list[Row]:

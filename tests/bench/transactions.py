@@ -11,16 +11,12 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import socket
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pages
+from apache import apache, is_here
 from frames import call, frame, receive
 from openhalves import open_halves
 from servers import Server, gantry
@@ -28,12 +24,11 @@ from servers import Server, gantry
 if TYPE_CHECKING:
     from scenarios import Bench, Row
 
-_TESTS = Path(__file__).resolve().parent.parent
 _TOPIC, _GROUP = "TxBench", "bench-tx"
 _BODY = b"x" * 1024
 _PRODUCERS = (8, 64)
 _WARMUP_S = 0.5
-_WARMUP_JAVA_S = 5.0  # its compiler has to see the code first
+_WARMUP_JAVA_S = 15.0  # of each of two loads: its compiler has to see the code first
 _VISIBLE_COUNT = 300
 _VISIBLE_WARMUP = 50
 _LOG_OFFSET = re.compile(rb'"msgId":"[0-9A-F]*([0-9A-F]{16})"')
@@ -93,26 +88,6 @@ def _visible_ms(port: int) -> float:
         return round(1000 * took[len(took) // 2], 2)
 
 
-@contextmanager
-def _apache(folder: Path) -> Iterator[Server | None]:
-    """Apache's broker 5.x as the interop level starts it, heap 512 MiB, or None without Java."""
-    if shutil.which("java") is None or shutil.which("mvn") is None:
-        yield None
-        return
-    sys.path.insert(0, str(_TESTS))
-    from interop import servers as others
-
-    begin = time.monotonic()
-    server = others.Apache("5.x", folder / "home", folder / "data", {"transactionCheckInterval": 30_000})
-    server.start()
-    try:
-        port = int(server.broker.rpartition(":")[2])
-        assert server.broker_pid is not None
-        yield Server(server.broker_pid, port, time.monotonic() - begin)
-    finally:
-        server.close()
-
-
 def _make_topic(port: int) -> None:
     ext = {"topic": _TOPIC, "defaultTopic": "TBW102", "readQueueNums": "4", "writeQueueNums": "4", "perm": "6"}
     ext |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
@@ -154,7 +129,7 @@ def transactions(bench: Bench) -> list[Row]:
     """Pairs of half and commit, under ASYNC_FLUSH; Apache's broker in the same session; and many open halves."""
     with gantry(bench.folder / "transactions") as server:
         rows = _measured("GantryMQ", bench, server, ("<= 2.5 x two plain sends", "< 3 ms"), _WARMUP_S)
-    with _apache(bench.folder / "apache") as other:
-        if other is not None:
+    if is_here():
+        with apache(bench.folder / "apache") as other:
             rows += _measured("Apache 5.x", bench, other, ("yardstick", "yardstick"), _WARMUP_JAVA_S)
     return rows + open_halves(bench)

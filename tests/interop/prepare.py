@@ -29,9 +29,9 @@ CHECKOUT = HERE.parent.parent
 JAVA_VERSIONS = ("4.9.7", "5.x")
 NEEDS = {"node": ("node", "npm"), "java": ("java", "javac", "mvn"), "cpp": ("python3",)}
 APT = {"node": "nodejs", "npm": "npm", "java": "default-jdk-headless", "javac": "default-jdk-headless", "mvn": "maven"}
+# A JVM of a test lives for seconds; the second compiler would only burn the machine.
+TEST_FLAGS = ("-Xms32m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 JAVA_FLAGS = (
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",  # these JVMs live for seconds; the second compiler would only burn the machine
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
@@ -163,8 +163,10 @@ def resolve(pom: Path, folder: Path) -> None:
     run(["mvn", "-B", "-q", "-f", str(pom), goal, f"-Dmdep.outputFile={folder / 'classpath'}"], folder)
 
 
-def java_command(version: str, main: str, *args: str, heap: str = "256m") -> list[str]:
-    return ["java", f"-Xmx{heap}", "-Xms32m", *JAVA_FLAGS, "-cp", java(version), main, *args]
+def java_command(
+    version: str, main: str, *args: str, heap: str = "256m", flags: Sequence[str] = TEST_FLAGS
+) -> list[str]:
+    return ["java", f"-Xmx{heap}", *flags, *JAVA_FLAGS, "-cp", java(version), main, *args]
 
 
 def main() -> None:

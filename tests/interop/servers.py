@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -106,17 +106,31 @@ def java_home(home: Path) -> list[str]:
 
 
 class Apache:
-    """Apache's NamesrvStartup and BrokerStartup, unmodified, a JVM each."""
+    """Apache's NamesrvStartup and BrokerStartup, unmodified, a JVM each.
 
-    def __init__(self, version: str, home: Path, data: Path, settings: Settings | None = None) -> None:
+    `heap` and `flags` are those of the broker's JVM; a broker `beside` another one has that one's name server.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        home: Path,
+        data: Path,
+        settings: Settings | None = None,
+        heap: str = "512m",
+        flags: Sequence[str] = prepare.TEST_FLAGS,
+        beside: "Apache | None" = None,
+    ) -> None:
         self.name = f"apache-{version}"
+        self._heap, self._flags = heap, flags
         self._version = version
         self._home = home
         self._data = data
         self._settings = settings or {}
         port = free_ports()
-        self.name_server = f"127.0.0.1:{free_ports()}"
+        self.name_server = f"127.0.0.1:{free_ports()}" if beside is None else beside.name_server
         self.broker = f"127.0.0.1:{port}"
+        self._has_own_name_server = beside is None
         self._name_server_process: Child | None = None
         self._broker_process: Child | None = None
 
@@ -129,13 +143,13 @@ class Apache:
         """The broker's own process, for those who measure it."""
         return None if self._broker_process is None else self._broker_process.process.pid
 
-    def _java(self, name: str, main: str, config: Settings) -> Child:
+    def _java(self, name: str, main: str, config: Settings, heap: str, flags: Sequence[str]) -> Child:
         (self._home / "conf").mkdir(parents=True, exist_ok=True)
         for kind in ("namesrv", "broker"):  # 4.9 insists on these files
             (self._home / "conf" / f"logback_{kind}.xml").write_text("<configuration/>")
         path = self._home / f"{name}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in config.items()))
-        command = prepare.java_command(self._version, main, "-c", str(path), heap="512m")
+        command = prepare.java_command(self._version, main, "-c", str(path), heap=heap, flags=flags)
         command[1:1] = java_home(self._home)
         child = Child(name, command, self._home, {"ROCKETMQ_HOME": str(self._home)})
         while "boot success" not in child.line(HANG_S):
@@ -143,13 +157,15 @@ class Apache:
         return child
 
     def start(self) -> None:
-        if self._name_server_process is None:
+        if self._has_own_name_server and self._name_server_process is None:
             own: Settings = {
                 "listenPort": self.name_server.rsplit(":", 1)[1],
                 "bindAddress": "127.0.0.1",
                 "kvConfigPath": str(self._home / "kv.json"),
             }
-            self._name_server_process = self._java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", own)
+            self._name_server_process = self._java(
+                "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", own, "512m", prepare.TEST_FLAGS
+            )
         port = int(self.broker.rsplit(":", 1)[1])
         config: Settings = {
             **SETTINGS,
@@ -166,7 +182,8 @@ class Apache:
             "waitTimeMillsInSendQueue": 20_000,  # not "broker busy" after 200 ms on a machine that others use too
             "osPageCacheBusyTimeOutMills": 20_000,
         }
-        self._broker_process = self._java("broker", "org.apache.rocketmq.broker.BrokerStartup", config)
+        main = "org.apache.rocketmq.broker.BrokerStartup"
+        self._broker_process = self._java("broker", main, config, self._heap, self._flags)
         wait_until_routed(self.name_server)
 
     def stop(self) -> None:

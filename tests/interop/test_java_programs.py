@@ -40,7 +40,8 @@ class Program:
     """One that was started; everything it prints, and its end."""
 
     def __init__(self, jars: str, source: Path, home: Path, *arguments: str) -> None:
-        command = ["java", "-Xmx256m", *prepare.JAVA_FLAGS, f"-Duser.home={home}", "-cp", jars, str(source), *arguments]
+        flags = ["-Xmx256m", *prepare.TEST_FLAGS, *prepare.JAVA_FLAGS, f"-Duser.home={home}"]
+        command = ["java", *flags, "-cp", jars, str(source), *arguments]
         self._popen = subprocess.Popen(
             command, cwd=home, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -87,6 +87,14 @@ def test_a_body_that_differs_from_what_was_sent_is_an_error(play: _Play, tmp_pat
     assert found["first_error"] == "a record differs from what was sent: "
 
 
+def test_topics_get_their_messages_in_turn(play: _Play) -> None:
+    for binary in (0, 1):
+        sent = play.load(mode="send", topic=f"turn{binary}-", topics=10, connections=4, window=8, binary=binary)
+        shares = [play.stored(f"turn{binary}-{number:05d}") for number in range(10)]
+        assert sent["errors"] == 0 and sum(shares) == sent["answered"]
+        assert max(shares) - min(shares) <= 1
+
+
 def test_pulls_begin_again_where_they_are_told_to(play: _Play) -> None:
     play.load(mode="send", topic="until", queues=1, connections=4, window=64, count=2000)
     pulled = play.load(mode="pull", topic="until", queues=1, batch=10, until=20, seconds=0.2, count=0)

@@ -18,7 +18,7 @@ from testkit.kube.projectimages import bud
 NAME = "docker.io/local/clients:1"
 DOCKERFILE = Path(__file__).with_name("clients.dockerfile")
 PINS, CPP_DRIVER = prepare.HERE / "cpp" / "v218.txt", prepare.HERE / "cpp" / "driver.py"
-_HEAP = ("-Xmx192m", "-Xms32m")
+_HEAP = ("-Xmx192m", *prepare.TEST_FLAGS)
 
 
 def tar() -> Path:
