@@ -27,7 +27,7 @@ class Cold:
         self._end = play.store.written.offset
         self._bring_in = play.store.bring_in
         play.store.bring_in = self.bring_in  # type: ignore[method-assign,assignment]
-        for name in ("record", "slice", "message", "number"):
+        for name in ("record", "slice", "message", "around"):
             self._watch(name, monkeypatch)
 
     def bring_in(self, places: list[tuple[int, int]], done: Callable[[], None]) -> None:
@@ -38,10 +38,10 @@ class Cold:
     def _watch(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         real = getattr(CommitLog, name)
 
-        def read(log: CommitLog, log_offset: int, size: int = 8, *more: int) -> object:
-            is_there = log_offset >= self._end or self.brought.get(log_offset, 0) >= size
+        def read(log: CommitLog, log_offset: int, size: int, *more: int) -> object:
+            is_there = log_offset >= self._end or self.brought.get(log_offset, 0) >= (1 if name == "around" else size)
             assert is_there or not size or not self.is_watching, f"{name}: {size} bytes at {log_offset} are cold"
-            return real(log, log_offset, *([size] if name != "number" else []), *more)
+            return real(log, log_offset, size, *more)
 
         monkeypatch.setattr(CommitLog, name, read)
 

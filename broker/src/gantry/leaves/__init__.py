@@ -14,8 +14,20 @@ from typing import TYPE_CHECKING
 from gantry.leaves._choice import COMPILED, why_pure
 
 if TYPE_CHECKING or not COMPILED:
-    from gantry.leaves import frames, halves, hashes, keys, properties, queues, records, runs
+    from gantry.leaves import frames, halves, hashes, keys, openhalves, properties, queues, records, runs
 else:
-    from gantry.leaves._fast import frames, halves, hashes, keys, properties, queues, records, runs
+    from gantry.leaves._fast import frames, halves, hashes, keys, openhalves, properties, queues, records, runs
 
-__all__ = ["COMPILED", "frames", "halves", "hashes", "keys", "properties", "queues", "records", "runs", "why_pure"]
+__all__ = [
+    "COMPILED",
+    "frames",
+    "halves",
+    "hashes",
+    "keys",
+    "openhalves",
+    "properties",
+    "queues",
+    "records",
+    "runs",
+    "why_pure",
+]

@@ -17,7 +17,7 @@ No function here reads outside the range it was given, or keeps a reference to t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
 from gantry.errors import LocalProtocolError, RemoteProtocolError
@@ -54,6 +54,7 @@ __all__ = [
     "Send",
     "decode",
     "encode",
+    "encode_end_replies",
     "encode_head",
     "encode_send_replies",
     "encode_success",
@@ -166,6 +167,12 @@ def encode_send_replies(sends: Iterable[Send], store_host: bytes, region: str) -
         replies += _PREFIX.pack(4 + len(header), len(header))
         replies += header
     return replies
+
+
+def encode_end_replies(ends: Sequence[End]) -> tuple[bytearray, int]:
+    """The success replies of ends of transactions, one frame each, and how many; one-way ends have none."""
+    replies = [encode_success(end.opaque) for end in ends if not end.rpc_flag & FLAG_ONEWAY]
+    return bytearray(b"".join(replies)), len(replies)
 
 
 def _request(view: memoryview, header_at: int, body_at: int, stop: int, serialization: int) -> Decoded:

@@ -7,6 +7,8 @@ characters, and what is no number counts as not said.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gantry.leaves.fields import integer
 from gantry.leaves.properties import NAME_END, PAIR_END, TRAIT_ENDS_OPEN, TRAIT_TRANSACTION, pack, pick, scan
 from gantry.leaves.records import view
@@ -84,6 +86,29 @@ def disguise(send: Send, topic: str) -> None:
     send.properties = text
     send.traits = send.traits & ~TRAIT_ENDS_OPEN | TRAIT_TRANSACTION
     send.topic, send.queue_id = topic, 0
+
+
+def disguise_run(sends: Sequence[Send], topic: str, group_bytes_max: int) -> list[int] | None:
+    """Disguise all of these messages and return the queues that they were sent to.
+
+    None, and nothing is done, unless each is usual: it has TRAN_MSG, a PGROUP that is not longer than that, none of the
+    properties that the broker writes, is no part of a batch, and its topic is no retry or dead-letter topic.
+    """
+    for send in sends:
+        group, *others = pick(send.properties, (GROUP, BATCH, *OURS))
+        if (
+            group is None
+            or len(group) > group_bytes_max
+            or any(value is not None for value in others)
+            or not send.traits & TRAIT_TRANSACTION
+            or send.queue_id < 0
+            or send.topic.startswith("%")
+        ):
+            return None
+    queues = [send.queue_id for send in sends]
+    for send in sends:
+        disguise(send, topic)
+    return queues
 
 
 def message_at(buffer: bytes | bytearray | memoryview, at: int, end: int) -> Send:

@@ -236,6 +236,7 @@ def walk(
                     unique_key,
                     keys,
                     properties,
+                    fields[8],
                 )
             )
             at += size

@@ -151,6 +151,7 @@ def entries(sends: Sequence[Send], store_ms: int, store_host_bytes: int) -> list
             send.unique_key,
             send.keys,
             send.properties,
+            send.born_ms,
         )
         for send in sends
     ]

@@ -7,6 +7,7 @@ class Entry:
     """Where one record stands, for which queue, under which keys."""
 
     __slots__ = (
+        "born_ms",
         "keys",
         "log_offset",
         "prepared_offset",
@@ -35,6 +36,7 @@ class Entry:
         unique_key: bytes,
         keys: bytes,
         properties: bytes,
+        born_ms: int = 0,
     ) -> None:
         self.log_offset = log_offset
         self.size = size
@@ -48,6 +50,7 @@ class Entry:
         self.unique_key = unique_key
         self.keys = keys
         self.properties = properties
+        self.born_ms = born_ms
 
     def __repr__(self) -> str:
         return f"Entry({self.topic!r}/{self.queue_id} at {self.queue_offset}, log {self.log_offset}+{self.size})"

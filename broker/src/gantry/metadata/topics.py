@@ -85,6 +85,11 @@ class Topics:
         """Return the configuration of this topic; None when it does not exist."""
         return self._table.get(name)
 
+    def queues_of(self, name: str) -> int:
+        """Return how many queues messages of this topic may have been sent to; 0 when it does not exist."""
+        topic = self.get(name)
+        return 0 if topic is None else topic.queue_count
+
     def names(self) -> list[str]:
         """All names, system topics too."""
         return list(self._table)

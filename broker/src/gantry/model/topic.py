@@ -49,6 +49,11 @@ class TopicConfig:
         """Whether sending to an unknown topic may make one after this template."""
         return self.perm & PERM_INHERIT != 0
 
+    @property
+    def queue_count(self) -> int:
+        """Return how many queues a message may have been sent to while the topic was as it is now; at least one."""
+        return max(self.write_queues, self.read_queues, 1)
+
     def to_json(self) -> dict[str, object]:
         """Return the JSON object that RocketMQ's clients and tools expect."""
         return {

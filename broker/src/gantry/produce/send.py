@@ -74,6 +74,8 @@ class SendHandler:
         self._begun.clear()
         if self._admission.gate.refusal is not None:
             self._refuse(connection, sends, self._admission.gate.refusal)
+        elif sends[0].traits & properties.TRAIT_TRANSACTION and self._take_usual_halves(connection, sends):
+            self._gather(connection)
         elif self._are_plain(sends):
             self.gathered.append(run)
             self._gather(connection)
@@ -171,6 +173,17 @@ class SendHandler:
     def _take_half(self, send: Send) -> Refusal | None:
         # A delay counts from the commit on, which can refuse nothing any more.
         return (self._delays.fault(send) if self._delays.wants(send) else None) or self._halves.take(send)
+
+    def _take_usual_halves(self, connection: Connection, sends: list[Send]) -> bool:
+        """Gather a run of halves of which none needs a closer look; return False when one does."""
+        if not self._are_plain(sends, _NOT_PLAIN_HALF, SYS_COMMIT_BIT):
+            return False
+        queues = self._halves.take_run(sends)
+        if queues is None:
+            return False
+        self.gathered.append((connection, sends))
+        self._gathered_halves.append((connection, sends, queues))
+        return True
 
     def _take_halves(self, connection: Connection, sends: list[Send]) -> None:
         taken: list[Send] = []

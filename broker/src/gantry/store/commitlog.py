@@ -35,7 +35,6 @@ _REWRITE_CHUNK_BYTES = 1 << 20
 _HEAD = Struct(">ii")
 
 Sends = Sequence[frames.Send]
-_NUMBER = Struct(">q")
 
 
 class RunTooLongError(StoreError):
@@ -280,11 +279,15 @@ class CommitLog:
         at = log_offset - segment.start
         return segment.view[at : at + size]
 
-    def number(self, log_offset: int) -> int:
-        """The 64-bit number that stands here, within a segment."""
+    def around(self, log_offset: int, end: int) -> tuple[memoryview, int, int]:
+        """The segment that holds this offset: memory, log offset of its first byte, and of its end or of `end`.
+
+        Nothing, where that is not there any more.
+        """
+        if not self.holds(log_offset, 1, end):
+            return memoryview(b""), 0, 0
         segment = self.segments.at(log_offset)
-        found: int = _NUMBER.unpack_from(segment.view, log_offset - segment.start)[0]
-        return found
+        return segment.view, segment.start, min(segment.end, end)
 
     def pieces(self, places: queues.Places) -> list[memoryview | bytes]:
         """Stored bytes of records, each within a segment: neighbours as one, uncopied; many small ones copied into one.

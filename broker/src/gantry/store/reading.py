@@ -32,8 +32,6 @@ _WALK_RECORDS_MAX = 1024
 _STEPS = 1024
 _ANY_BYTES = 1 << 62
 _FOREVER_MS = 1 << 62
-# Where a record has its birth time (see `leaves.records`).
-_BORN_AT = 40
 _PLACE = Struct(">qiq")
 # The size and the log offset in a record's head (see `leaves.records`).
 _HEAD = Struct(">i24xq")
@@ -281,9 +279,9 @@ class Reader:
         """The first log offset that is still there."""
         return self._log.start
 
-    def born_ms(self, log_offset: int) -> int:
-        """When its producer made the dispatched record that begins here."""
-        return self._log.number(log_offset + _BORN_AT)
+    def stretch(self, log_offset: int) -> tuple[memoryview, int, int]:
+        """Dispatched log around this offset, of one segment: memory, log offset of its first byte, where it ends."""
+        return self._log.around(log_offset, self._dispatched.offset)
 
     def entries(self, log_offset: int) -> Iterator[list[records.Entry]]:
         """All dispatched records from the one that begins here on, a few thousand at a time."""

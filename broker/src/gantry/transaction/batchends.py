@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
 from gantry.transaction.decisions import Decisions
+from gantry.transaction.endruns import SettleRequest
 from gantry.transaction.oplog import TransactionState
-from gantry.transaction.settle import SettleRequest, Settling
+from gantry.transaction.settle import Settling
 from gantry.transaction.sinks import Batch
 
 if TYPE_CHECKING:

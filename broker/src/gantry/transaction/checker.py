@@ -36,14 +36,15 @@ from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gantry.transaction.batches import BatchKey, OpenParts, read_key
-from gantry.transaction.half import HalfFacts
+from gantry.leaves import openhalves
+from gantry.transaction.batches import OpenParts, read_key
 from gantry.transaction.oplog import Settled, TransactionState
 from gantry.transaction.settlemap import SettleMap
 
 if TYPE_CHECKING:
-    from gantry.leaves.records import Record
+    from gantry.leaves.records import Entry
 
+OpenHalf = openhalves.OpenHalf
 _COMPACT_OPS = 1 << 16
 
 
@@ -70,46 +71,6 @@ class CheckAction(enum.Enum):
     UNANSWERED = "unanswered"  # checked often enough: to be given up, if a producer of its group is connected
     GIVE_UP = "give up"
     JUDGE = "judge"  # a part of a batch: the sink's decision counts, and no producer is asked
-
-
-class OpenHalf:
-    """An open transaction: its present place, and the values that the rules use."""
-
-    __slots__ = (
-        "batch",
-        "born_ms",
-        "checks",
-        "current",
-        "group",
-        "immunity_ms",
-        "log_offset",
-        "placed_ms",
-        "queue_id",
-        "root",
-        "since_ms",
-        "size",
-        "topic",
-    )
-
-    def __init__(self, current: int, place: tuple[int, int], facts: HalfFacts, born_ms: int, store_ms: int) -> None:
-        self.root = facts.root
-        self.current = current
-        self.log_offset, self.size = place
-        self.group = facts.group
-        self.topic = facts.topic
-        self.queue_id = facts.queue_id
-        self.checks = facts.checks
-        self.immunity_ms = facts.immunity_ms
-        self.born_ms = born_ms
-        self.since_ms = facts.since_ms or store_ms
-        self.placed_ms = store_ms
-        self.batch: BatchKey | None = read_key(facts.batch) if facts.batch else None
-
-    @staticmethod
-    def of(record: Record, facts: HalfFacts) -> OpenHalf:
-        """Make an OpenHalf of a record; whether the transaction is still open is not checked."""
-        place = record.log_offset, record.size
-        return OpenHalf(record.queue_offset, place, facts, record.born_ms, record.store_ms)
 
 
 def decide(half: OpenHalf, now_ms: int, rules: CheckPolicy) -> CheckAction:
@@ -194,11 +155,21 @@ class Book:
                 self._remove(before)
             self._moved[root] = half
         self.open[offset] = half
-        if half.batch is not None:
-            half.batch = self.parts.add(half.batch, root, half.since_ms)
+        if half.batch_text:
+            key, half.batch_text = read_key(half.batch_text), ""
+            half.batch = None if key is None else self.parts.add(key, root, half.since_ms)
         self.topics[half.topic] = self.topics.get(half.topic, 0) + 1
         if root != offset or not is_next:
             self._advance()  # another open half at the end moves no position
+
+    def add_halves(self, entries: Sequence[Entry], at: int) -> tuple[list[OpenHalf], list[tuple[str, str]]]:
+        """Enter records of the half queue from entries[at] on, up to one that needs `add_half`; return them, and their
+        groups and topics.
+        """
+        entered, pairs = openhalves.enter(entries, at, self.open, self.topics, self.half_end)
+        self.half_end += len(entered)
+        self.map.grow(self.half_end)
+        return entered, pairs
 
     def skip_half(self, offset: int) -> None:
         """Skip an offset of the half queue whose record cannot be read."""
@@ -221,6 +192,15 @@ class Book:
                 self._op_ends.extend([-1] * missing)
             self._op_ends.append(last)
         self._advance()
+
+    def add_ops(self, entries: Sequence[Entry], at: int) -> list[int]:
+        """Enter records of the op queue from entries[at] on, up to one that needs `add_op`; return the roots."""
+        outcomes = self.map.bits, self.map.base
+        roots = openhalves.close(entries, at, self.open, self.topics, outcomes, self.op_end)
+        if roots:
+            self._op_ends.extend(roots)
+            self._advance()
+        return roots
 
     def root_at(self, offset: int) -> int:
         """The root of the transaction that stands at a half-queue offset; the offset itself for a done one."""
@@ -261,13 +241,9 @@ class Book:
             del self.topics[half.topic]
 
     def _advance(self) -> None:
-        at, end, is_open = self.half_offset, self.half_end, self.open
-        while at < end and at not in is_open:
-            at += 1
-        self.half_offset = at
-        ends, done = self._op_ends, self._ops_done
-        while done < len(ends) and ends[done] < at:
-            done += 1
+        self.half_offset = openhalves.following(self.open, self.half_offset, self.half_end)
+        ends = self._op_ends
+        done = openhalves.done(ends, self._ops_done, self.half_offset)
         if done >= _COMPACT_OPS:
             self._op_offset += done
             del ends[:done]

@@ -7,6 +7,10 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gantry.leaves.openhalves import Tally
 
 # RocketMQ's buckets of rocketmq_finish_message_latency, and finer ones below: seconds from birth to commit.
 LATENCY_BOUNDS_S = (0.01, 0.1, 1.0, 5.0, 60.0, 600.0, 3600.0, 43200.0, 86400.0)
@@ -72,7 +76,18 @@ class TransactionCounts:
             return
         seconds = max(0.0, seconds)
         self.latency_sums_s[topic] = self.latency_sums_s.get(topic, 0.0) + seconds
-        latencies = self.latencies.get(topic)
-        if latencies is None:
-            latencies = self.latencies[topic] = [0] * (len(LATENCY_BOUNDS_S) + 1)
-        latencies[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        self._latencies(topic)[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+
+    def finish_all(self, found: Tally) -> None:
+        """Count the ends of a run, as `leaves.openhalves.tally` found them."""
+        for topic, (commits, rollbacks, total_s, latencies) in found.items():
+            if rollbacks:
+                self.rolled_back[topic] = self.rolled_back.get(topic, 0) + rollbacks
+            if commits:
+                self.committed[topic] = self.committed.get(topic, 0) + commits
+                self.latency_sums_s[topic] = self.latency_sums_s.get(topic, 0.0) + total_s
+                known = self._latencies(topic)
+                known[:] = [before + more for before, more in zip(known, latencies, strict=True)]
+
+    def _latencies(self, topic: str) -> list[int]:
+        return self.latencies.setdefault(topic, [0] * (len(LATENCY_BOUNDS_S) + 1))

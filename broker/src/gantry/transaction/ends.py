@@ -7,21 +7,23 @@ a body.  Where a half was copied and its first place was removed with its segmen
 instead.  Then the group has to be that of the half.  RocketMQ:
 `EndTransactionProcessor`; its stock clients send 37 one-way, so refusals are counted as well as answered.
 
-What an end needs is looked up here and settled at the end of the loop's turn (`settle`).  The record of a half that is
-no longer in memory is brought in by the cold reader before that.
+What an end needs is looked up here, for a run at once where all of its ends name open halves (`leaves.openhalves`), and
+settled at the end of the loop's turn (`settle`).  The record of a half that is no longer in memory is brought in by the
+cold reader before that.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gantry.leaves import frames
+from gantry.leaves import frames, openhalves
 from gantry.leaves.frames import Command, End
 from gantry.model import names
 from gantry.transaction.checker import OpenHalf
+from gantry.transaction.endruns import EndRun, SettleRequest, pieces
 from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
 from gantry.transaction.oplog import TransactionState
-from gantry.transaction.settle import SettleRequest, Settling
+from gantry.transaction.settle import Settling
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 
@@ -42,24 +44,31 @@ class Ends:
 
     def end_run(self, connection: Connection, ends: list[End]) -> None:
         """Handle the ends of one read of a connection; refusals are answered now, others when they are settled."""
-        is_open, submit = self._settling.book.open.get, self._settling.submit
         warm_from = self._store.dispatched.offset - self._store.settings.warm_bytes
+        usual = openhalves.match(ends, self._settling.book.open, warm_from)
+        if usual is not None:
+            halves, checks, size = usual
+            self._counts.answered += checks
+            self._settling.submit(*pieces(EndRun(connection, ends, halves, size)))
+            return
         for end in ends:
-            if end.from_check:
-                self._counts.answered += 1
-            outcome = _OUTCOMES.get(end.kind)
-            half = is_open(end.queue_offset)
-            if (
-                half is not None
-                and outcome is not None
-                and half.log_offset == end.log_offset >= warm_from
-                and half.group == end.group
-            ):
-                submit(SettleRequest(connection, end, half, outcome))
-                continue
-            answer = self._look_closer(connection, end, outcome)
-            if answer is not None and not end.is_oneway:
-                connection.write(frames.encode(answer))
+            self._end_one(connection, end, warm_from)
+
+    def _end_one(self, connection: Connection, end: End, warm_from: int) -> None:
+        self._counts.answered += end.from_check
+        outcome = _OUTCOMES.get(end.kind)
+        half = self._settling.book.open.get(end.queue_offset)
+        if (
+            half is not None
+            and outcome is not None
+            and half.log_offset == end.log_offset >= warm_from
+            and half.group == end.group
+        ):
+            self._settling.submit(SettleRequest(connection, end, half, outcome))
+            return
+        answer = self._look_closer(connection, end, outcome)
+        if answer is not None and not end.is_oneway:
+            connection.write(frames.encode(answer))
 
     def _look_closer(self, connection: Connection, end: End, outcome: TransactionState | None) -> Command | None:
         if outcome is None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gantry.leaves import frames, halves, properties
+from gantry.leaves import frames, halves, openhalves, properties
 from gantry.leaves.records import PROPERTIES_BYTES_MAX, SYS_TRANSACTION_BITS
 from gantry.model import names
 
@@ -32,6 +32,7 @@ SYS_COMMIT = 0x8
 SYS_ROLLBACK = 0xC
 
 HalfFacts = halves.HalfFacts
+make_real = openhalves.make_real
 _NUMBER_MAX = (1 << 63) - 1
 _QUEUES_MAX = 1 << 31
 _CHECKED = frozenset({halves.CHECKS})
@@ -53,21 +54,9 @@ def disguise(send: Send) -> None:
     halves.disguise(send, names.HALF_TOPIC)
 
 
-def make_real(send: Send, topic: str, queue_id: int, log_offset: int) -> None:
-    """Make the message of a half record (`halves.message_at`) the one that a commit appends.
-
-    RocketMQ: the stored properties keep what disguised them, TRAN_MSG among it, by which clients know that the
-    message has a transaction id.
-    """
-    send.topic, send.queue_id = topic, queue_id
-    send.sys_flag = send.sys_flag & ~SYS_TRANSACTION_BITS | SYS_COMMIT
-    send.prepared_offset = log_offset
-
-
 def queue_of(topic: TopicConfig, queue_id: int) -> int:
     """Return the queue that the message was sent to, or another one when the topic has fewer queues now."""
-    queues = max(topic.write_queues, topic.read_queues, 1)
-    return queue_id if 0 <= queue_id < queues else queue_id % max(topic.write_queues, 1)
+    return queue_id if 0 <= queue_id < topic.queue_count else queue_id % max(topic.write_queues, 1)
 
 
 def put_back(record: Record, root: int, checks: int, since_ms: int, is_rearmed: bool = False) -> Send:

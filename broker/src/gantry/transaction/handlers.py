@@ -21,10 +21,10 @@ from gantry.leaves.records import Record
 from gantry.model import names
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
+from gantry.transaction.endruns import SettleRequest
 from gantry.transaction.half import HalfFacts, has_room
 from gantry.transaction.oplog import TransactionState
 from gantry.transaction.service import CheckService
-from gantry.transaction.settle import SettleRequest
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply

@@ -10,7 +10,7 @@ retry topic with TRAN_MSG and sys flag 4 (`docs/redelivery.md`), and no client w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
@@ -39,6 +39,12 @@ class HalfIntake:
     def wants(self, send: Send) -> bool:
         """Whether an admitted message is to become a half; a redelivery or dead letter is none, whatever it was."""
         return half.is_half(send) and names.group_of(send.topic) is None
+
+    def take_run(self, sends: Sequence[Send]) -> list[int] | None:
+        """Make admitted messages halves and return their queues; None where one needs `wants` and `take`."""
+        if not self.open_max or self._open_count() >= self.open_max:
+            return None
+        return halves.disguise_run(sends, names.HALF_TOPIC, _GROUP_BYTES_MAX)
 
     def take(self, send: Send) -> Refusal | None:
         """Make the message a half; return why it is refused, else None."""

@@ -22,20 +22,18 @@ import enum
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.leaves import frames, hashes, properties
+from gantry.leaves import openhalves, properties
 from gantry.model import names
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
-_TAGS_CODE = hashes.java_hash(b"d")  # RocketMQ: TransactionalMessageUtil.REMOVE_TAG
-_STATE = b"GANTRY_TX"
 _MARK = b"mark"
 # What RocketMQ makes of a body that is no number: below every half offset, so the op is done as soon as it is read.
 _NO_HALF = b"-1"
 _ONE = re.compile(r"(\d{1,19})([crg])((?::\d{1,19})*)")
 _OFFSET_MAX = (1 << 63) - 1
-_LOOKED_AT = (_STATE,)
+_LOOKED_AT = (openhalves.STATE,)
 _DIGITS_SURE = 19
 
 
@@ -64,30 +62,18 @@ class Settled(NamedTuple):
 def op_messages(settled: Settled, born_ms: int, host: bytes) -> list[Send]:
     """Make the op messages of an end: one for each place of the transaction in the half queue."""
     root, outcome, copies = settled
+    stamp = names.OP_HALF_TOPIC, born_ms, host
     body = b"%d" % root
     if not copies:
-        return [_op(body, body, body + _LETTERS[outcome], born_ms, host)]
+        return [openhalves.op_message(stamp, body, body, body + _LETTERS[outcome])]
     places = [b"%d" % place for place in (root, *copies)]
     state = b"%b%b:%b" % (body, _LETTERS[outcome], b":".join(places[1:]))
-    return [_op(place, body, state, born_ms, host) for place in places]
+    return [openhalves.op_message(stamp, place, body, state) for place in places]
 
 
 def mark(born_ms: int, host: bytes) -> Send:
     """Make an op message that settles nothing, see the module."""
-    return _op(_NO_HALF, b"", _MARK, born_ms, host)
-
-
-def _op(body: bytes, key: bytes, state: bytes, born_ms: int, host: bytes) -> Send:
-    keys = b"KEYS\x01%b\x02" % key if key else b""
-    send = frames.Send()  # for itself: naming them all in the call takes four times as long
-    send.topic = names.OP_HALF_TOPIC
-    send.born_ms = born_ms
-    send.properties = b"TAGS\x01d\x02%bGANTRY_TX\x01%b\x02" % (keys, state)
-    send.body = body
-    send.keys = key
-    send.tags_code = _TAGS_CODE
-    send.born_host = host
-    return send
+    return openhalves.op_message((names.OP_HALF_TOPIC, born_ms, host), _NO_HALF, b"", _MARK)
 
 
 def settled_in(text: bytes) -> list[Settled] | None:

@@ -29,39 +29,41 @@ class Pending:
     """The pending changes; bounded by what is written and not dispatched.  Loop thread only."""
 
     def __init__(self) -> None:
-        self._changes: dict[int, _Change] = {}
+        self.changes: dict[int, _Change] = {}  # by root
 
     def __len__(self) -> int:
-        return len(self._changes)
+        return len(self.changes)
 
     def __contains__(self, root: int) -> bool:
-        return root in self._changes
+        return root in self.changes
 
     def outcome(self, root: int) -> TransactionState | None:
         """Return the outcome of a pending end; None when no end is pending."""
-        change = self._changes.get(root)
+        change = self.changes.get(root)
         return None if change is None or change.outcome is TransactionState.OPEN else change.outcome
 
     def copy(self, root: int) -> int:
         """Return the half-queue offset to which the transaction moves, -1 when it does not move."""
-        change = self._changes.get(root)
+        change = self.changes.get(root)
         return -1 if change is None else change.copy
 
     def ends(self, root: int, outcome: TransactionState, op: int = _NEVER) -> None:
         """Record that the last op of an end is written, at this op-queue offset; _NEVER: it is not written yet."""
-        self._changes[root] = _Change(outcome, op, self.copy(root))
+        self.changes[root] = _Change(outcome, op, self.copy(root))
 
     def moves(self, root: int, copy: int) -> None:
         """Record that the copy of a moving transaction is written, at this half-queue offset."""
-        self._changes[root] = _Change(TransactionState.OPEN, copy, copy)
+        self.changes[root] = _Change(TransactionState.OPEN, copy, copy)
 
     def forget(self, root: int) -> None:
         """Forget a change that is dispatched already."""
-        self._changes.pop(root, None)
+        self.changes.pop(root, None)
 
     def shown(self, is_half: bool, end: int, roots: Iterable[int]) -> None:
         """Forget changes of these roots that the book has now: the half or op queue was dispatched up to `end`."""
+        if not self.changes:
+            return
         for root in roots:
-            change = self._changes.get(root)
+            change = self.changes.get(root)
             if change is not None and (change.outcome is TransactionState.OPEN) == is_half and change.shown_at < end:
-                del self._changes[root]
+                del self.changes[root]

@@ -21,7 +21,6 @@ log is behind the last op (`Rules.unmarked_bytes_max`).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from sys import intern
 from typing import TYPE_CHECKING
 
 from gantry.leaves import records
@@ -72,7 +71,6 @@ def enter(
     book: Book, facts: HalfFacts, queue_offset: int, place: tuple[int, int], born_ms: int, store_ms: int
 ) -> None:
     """Enter a half into the book."""
-    facts.group, facts.topic = intern(facts.group), intern(facts.topic)
     book.add_half(OpenHalf(queue_offset, place, facts, born_ms, store_ms), facts.is_rearmed)
 
 

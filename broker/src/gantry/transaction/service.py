@@ -31,11 +31,12 @@ from gantry.store.recovery import Start
 from gantry.transaction import half as halves
 from gantry.transaction.checker import CheckAction, CheckPolicy, OpenHalf, decide
 from gantry.transaction.decisions import Decisions
+from gantry.transaction.endruns import SettleRequest
 from gantry.transaction.grouprule import GroupRule
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Settled, TransactionState, settled_in
 from gantry.transaction.recovery import enter, foreign, ops_end, read_back, unlogged
-from gantry.transaction.settle import SettleRequest, Settling
+from gantry.transaction.settle import Settling
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import oneway
@@ -156,28 +157,54 @@ class CheckService:
 
     def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
         if topic == names.HALF_TOPIC and queue_id == 0:
-            moved = []
-            for entry in entries:
-                facts = HalfFacts(entry.properties, entry.queue_offset)
-                born_ms = self._store.reader.born_ms(entry.log_offset)
-                place = entry.log_offset, entry.size
-                enter(self.book, facts, entry.queue_offset, place, born_ms, entry.store_ms)
-                if facts.root == entry.queue_offset:
-                    self.group_rule.note_half(facts.group, facts.topic)
-                if self.settling.is_moving(facts.root):
-                    moved.append(facts.root)
-            if moved:
-                self.settling.shown(topic, end, moved)
+            self._enter_halves(end, entries)
         elif topic == names.OP_HALF_TOPIC and queue_id == 0:
-            roots = []
-            for entry in entries:
-                settled = settled_in(entry.properties)
-                if settled is None:
-                    record = self._store.reader.record_at(entry.log_offset)
-                    settled = foreign(self._store.reader, self.book, record) if record is not None else []
-                self.book.add_op(entry.queue_offset, settled)
-                roots += [one.root for one in settled]
-            self.settling.shown(topic, end, roots)
+            self._enter_ops(end, entries)
+
+    def _enter_halves(self, end: int, entries: list[Entry]) -> None:
+        at = 0
+        moved = []
+        while at < len(entries):
+            # Those begin their transactions, so no change of them can be pending.
+            entered, pairs = self.book.add_halves(entries, at)
+            at += len(entered)
+            for group, topic in pairs:
+                self.group_rule.note_half(group, topic)
+            if at < len(entries):
+                root = self._enter_half(entries[at])
+                if self.settling.is_moving(root):
+                    moved.append(root)
+                at += 1
+        if moved:
+            self.settling.shown(names.HALF_TOPIC, end, moved)
+
+    def _enter_half(self, entry: Entry) -> int:
+        facts = HalfFacts(entry.properties, entry.queue_offset)
+        place = entry.log_offset, entry.size
+        enter(self.book, facts, entry.queue_offset, place, entry.born_ms, entry.store_ms)
+        if facts.root == entry.queue_offset:
+            self.group_rule.note_half(facts.group, facts.topic)
+        return facts.root
+
+    def _enter_ops(self, end: int, entries: list[Entry]) -> None:
+        at = 0
+        roots = []
+        while at < len(entries):
+            closed = self.book.add_ops(entries, at)
+            at += len(closed)
+            roots += closed
+            if at < len(entries):
+                roots += self._enter_op(entries[at])
+                at += 1
+        self.settling.shown(names.OP_HALF_TOPIC, end, roots)
+
+    def _enter_op(self, entry: Entry) -> list[int]:
+        settled = settled_in(entry.properties)
+        if settled is None:
+            record = self._store.reader.record_at(entry.log_offset)
+            settled = foreign(self._store.reader, self.book, record) if record is not None else []
+        self.book.add_op(entry.queue_offset, settled)
+        return [one.root for one in settled]
 
     def _adopt_topics(self) -> None:
         """Create missing topics of open halves: a crash may have come before the topic was saved."""

@@ -7,15 +7,14 @@ its dispatch it is neither in queues nor in the settle map.  For that time `pend
     giving up                     copy for TRANS_CHECK_MAX_TIME_TOPIC and its ops in one run
     putting back, arming again    a copy in the half queue
 
-Ends are gathered during one turn of the loop and appended as one run, each message right before its own ops.  An end is
-answered when its op is confirmed.  So a message can lack its op only where a crash cut the last run, behind the last op
-message.  A start looks there (`recovery`), and until that is repaired no other transaction ends.  `mark` bounds how far
-a start has to look: it writes an op that settles nothing when much else was written behind the last op.
+Ends are gathered during one turn of the loop (`endruns`) and appended as one run, each message right before its own
+ops: the usual ones by compiled code, others one by one.  An end is answered when its op is confirmed.  So a message can
+lack its op only where a crash cut the last run, behind the last op.  A start looks there (`recovery`), and until that
+is repaired no other transaction ends.  `mark` bounds how far a start has to look, by an op that settles nothing.
 
 A transaction has ended when an end is pending, or the settle map has its root, or the key index has an op message with
 that root; the record of the half and of each copy names the root.  All of this is derived from the log, so it is known
-after a restart and on other members as well, as far back as the log goes.  Cost: 0.25 MB per million halves for the
-map, an index entry per end, and a look-up in the index for an end whose half is no longer in the map.
+after a restart and on other members as well, as far back as the log goes.
 
 A second end of the same kind is answered like the first.  One of the other kind is refused (TRANSACTION_SHOULD_COMMIT
 or _ROLLBACK says what it was) and counted.  An end after giving up is accepted: the producer has the answer now.
@@ -24,23 +23,24 @@ or _ROLLBACK says what it was) and counted.  An end after giving up is accepted:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
 from gantry.append.admit import WriteGate
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import frames, properties
+from gantry.leaves import frames, openhalves, properties
 from gantry.leaves.records import PROPERTIES_BYTES_MAX, Record
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.model.topic import TopicConfig
 from gantry.store.commitlog import RunTooLongError
+from gantry.transaction import endruns, oplog
 from gantry.transaction import half as halves
-from gantry.transaction import oplog
 from gantry.transaction.checker import Book, OpenHalf
-from gantry.transaction.counts import TransactionCounts
+from gantry.transaction.counts import LATENCY_BOUNDS_S, TransactionCounts
+from gantry.transaction.endruns import EndRun, SettleRequest, Waiting
 from gantry.transaction.lookups import outcome_in_log, was_delivered
 from gantry.transaction.oplog import Settled, TransactionState
 from gantry.transaction.pending import Pending
@@ -52,37 +52,20 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
-_RUN_ENDS_MAX = 64
-_RUN_BYTES_MAX = 1 << 20
+_REPAIRS_MAX = 64
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
 _FAILED = Refusal(ResponseCode.SYSTEM_ERROR, "settling failed; whether the transaction has ended is unknown, ask again")
 _NO_ROOM = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "the properties of this half, which an older or another broker stored, leave no room"
 )
+_OUTCOMES = {halves.SYS_COMMIT: TransactionState.COMMITTED, halves.SYS_ROLLBACK: TransactionState.ROLLED_BACK}
 _SAYS = {
     TransactionState.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
     TransactionState.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
 }
 
 
-class SettleRequest(NamedTuple):
-    """A request to end one transaction, with its half."""
-
-    connection: Connection | None  # None: the broker itself ends it, without an answer
-    request: Request | None
-    half: OpenHalf
-    outcome: TransactionState
-
-    @property
-    def asker(self) -> tuple[Connection, Request] | None:
-        """Return the connection and the request to be answered; None when no answer is expected."""
-        if self.connection is None or self.request is None or self.request.is_oneway:
-            return None
-        return self.connection, self.request
-
-
-Change = tuple["Send | None", Settled]
-"""What the end of a transaction appends beside its ops, and the end."""
+Change = tuple["Send | None", Settled]  # what an end appends beside its ops, and the end
 
 
 class Settling:
@@ -106,30 +89,34 @@ class Settling:
         self._topics = topics
         self._clock = clock
         self._later = later
-        self._waiting: list[SettleRequest] = []
+        self._waiting: list[Waiting] = []
         self._pending = Pending()
         self._owed: list[Settled] = []  # ended, but their ops are not written yet
         self._ops_end = 0  # behind the last op message of the log
         # What happens to a real message before it is appended: one that asks for a delay is disguised again.
         self.redirect: Callable[[Send], None] = lambda send: None
 
-    def submit(self, request: SettleRequest) -> None:
-        """Settle together with all others of this turn of the loop; the answer is sent when it is confirmed."""
+    def submit(self, *waiting: Waiting) -> None:
+        """Settle together with all others of this turn of the loop; the answers are sent when it is confirmed."""
         if not self._waiting:
             self._later(self.flush)
-        self._waiting.append(request)
+        self._waiting += waiting
 
     def flush(self) -> None:
-        """Append the ends that were submitted in this turn of the loop."""
+        """Append the ends that were submitted in this turn of the loop, in their order."""
         waiting, self._waiting = self._waiting, []
         try:
             while waiting:
-                count = _fitting(waiting)
-                self._settle(waiting[:count])
-                waiting = waiting[count:]
+                if runs := endruns.first_runs(waiting):
+                    is_done = self._settle_runs(runs)
+                    waiting[: len(runs)] = [] if is_done else endruns.requests_of(runs)
+                else:
+                    requests = endruns.first_requests(waiting)
+                    self._settle(requests)
+                    del waiting[: len(requests)]
         finally:
             # Something is left only after an exception, which is a bug: its clients get an answer all the same.
-            for request in waiting:
+            for request in endruns.requests_of(waiting):
                 self.counts.refuse("failed")
                 self._refuse(request, _FAILED)
 
@@ -183,7 +170,7 @@ class Settling:
             self._pending.ends(one.root, one.outcome)
         self._owed += settled
         while self._owed:
-            part = self._owed[:_RUN_ENDS_MAX]
+            part = self._owed[:_REPAIRS_MAX]
             changes: list[Change] = [(None, self._settled(one.root, one.outcome, *one.copies)) for one in part]
             if self._write(changes) is not None:
                 return False
@@ -218,14 +205,40 @@ class Settling:
             return False
         try:
             self._store.append([copy], is_owed=is_owed)
-        except DiskFullError as error:
-            self._shut(error)
+        except StoreError as error:
+            if isinstance(error, DiskFullError):
+                self._shut(error)
             return False
-        except StoreError:
-            return False
-        # When the append was confirmed at once, the copy is dispatched already and nothing is pending.
+        # Otherwise the append was confirmed at once.
         if copy.log_offset >= self._store.dispatched.offset:
             self._pending.moves(root, copy.queue_offset)
+        return True
+
+    def _settle_runs(self, runs: list[EndRun]) -> bool:
+        """Settle these in one run without a look at each; return False, with nothing done, where one needs it."""
+        if self._owed:
+            return False
+        ends = [end for run in runs for end in run.ends]
+        named = [half for run in runs for half in run.halves]
+        now_ms = self._clock.now_ms()
+        stamp = names.OP_HALF_TOPIC, now_ms, self._store.store_host
+        stretch = self._store.reader.stretch(named[0].log_offset)
+        known = self.book.open, self._pending.changes
+        laid = openhalves.lay_out(ends, named, known, stretch, self._topics.queues_of, stamp)
+        if laid is None:
+            return False
+        refused = self._run(laid[0])
+        if refused is not None:
+            self._not_written(endruns.requests_of(runs), refused)
+            return True
+        if self._ops_end > (dispatched := self._store.dispatched.offset):
+            for end, half, op in zip(ends, named, laid[1], strict=True):
+                if op.log_offset >= dispatched:
+                    self._pending.ends(half.root, _OUTCOMES[end.kind], op.queue_offset)
+        self.counts.finish_all(openhalves.tally(ends, named, now_ms, LATENCY_BOUNDS_S))
+        written = self._store.written.offset
+        for connection, replies, count in endruns.replies(runs):
+            self._acks.park(written, connection, replies, count)
         return True
 
     def _settle(self, requests: list[SettleRequest]) -> None:
@@ -247,14 +260,11 @@ class Settling:
             answered.append(request)
         refused = self._append(changes) if changes else None
         if refused is not None:
-            self.counts.refuse("not written")
-            for request in answered:
-                self._refuse(request, refused)
+            self._not_written(answered, refused)
             return
         now_ms = self._clock.now_ms()
-        for request in fresh.values():
-            seconds = (now_ms - request.half.born_ms) / 1000
-            self.counts.finish(request.half.topic, request.outcome is TransactionState.COMMITTED, seconds)
+        for _, _, half, outcome in fresh.values():
+            self.counts.finish(half.topic, outcome is TransactionState.COMMITTED, (now_ms - half.born_ms) / 1000)
         self._answer(answered)
 
     def _answer(self, requests: list[SettleRequest]) -> None:
@@ -380,16 +390,11 @@ class Settling:
         self._gate.shut(GATE_DISK_FULL, refused)
         return refused
 
+    def _not_written(self, requests: list[SettleRequest], why: Refusal) -> None:
+        self.counts.refuse("not written")
+        for request in requests:
+            self._refuse(request, why)
+
     def _refuse(self, request: SettleRequest, why: Refusal) -> None:
         if (asker := request.asker) is not None:
             asker[0].write(frames.encode(refusal(asker[1], why)))
-
-
-def _fitting(requests: list[SettleRequest]) -> int:
-    """Return how many of the first requests fit into one run."""
-    total = 0
-    for number, request in enumerate(requests[:_RUN_ENDS_MAX]):
-        total += request.half.size
-        if number and total > _RUN_BYTES_MAX:
-            return number
-    return min(len(requests), _RUN_ENDS_MAX)

@@ -25,21 +25,21 @@ class SettleMap:
     def __init__(self, base: int = 0) -> None:
         self.base = base
         self.end = base
-        self._bits = bytearray()
+        self.bits = bytearray()  # read and written by `leaves.openhalves` too
         self._early: dict[int, TransactionState] = {}
 
     @property
     def bytes(self) -> int:
         """Memory held by the bits."""
-        return len(self._bits)
+        return len(self.bits)
 
     def grow(self, end: int) -> None:
         """Extend the map to half-queue offsets below `end`, as OPEN."""
         if end > self.end:
             self.end = end
             needed = (end - self.base + 3) >> 2
-            if needed > len(self._bits):
-                self._bits.extend(bytes(max(needed - len(self._bits), 64)))
+            if needed > len(self.bits):
+                self.bits.extend(bytes(max(needed - len(self.bits), 64)))
             if end - self.base > 2 * _KEEP_MAX:
                 self._forget(end - _KEEP_MAX)
 
@@ -50,7 +50,7 @@ class SettleMap:
         if root >= self.end:
             return None
         at = root - self.base
-        return _OUTCOMES[self._bits[at >> 2] >> ((at & 3) << 1) & 3]
+        return _OUTCOMES[self.bits[at >> 2] >> ((at & 3) << 1) & 3]
 
     def put(self, root: int, outcome: TransactionState) -> bool:
         """Store an outcome; return False when the transaction has a final one already."""
@@ -65,13 +65,13 @@ class SettleMap:
             return True
         at = root - self.base
         shift = (at & 3) << 1
-        bits = self._bits[at >> 2]
+        bits = self.bits[at >> 2]
         if bits >> shift & 3 in _FINAL:
             return False
-        self._bits[at >> 2] = bits & ~(3 << shift) | outcome << shift
+        self.bits[at >> 2] = bits & ~(3 << shift) | outcome << shift
         return True
 
     def _forget(self, base: int) -> None:
         base -= (base - self.base) % 4
-        del self._bits[: (base - self.base) >> 2]
+        del self.bits[: (base - self.base) >> 2]
         self.base = base

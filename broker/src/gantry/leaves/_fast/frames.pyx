@@ -515,6 +515,38 @@ def encode_send_replies(sends, bytes store_host, str region):
     return out
 
 
+cdef bytes success_head, success_tail
+success_head, success_tail = (pure._SUCCESS % 0).split(b'"opaque":0')
+success_head += b'"opaque":'
+
+
+def encode_end_replies(ends):
+    """The success replies of ends that are not one-way, and how many; see the pure twin."""
+    cdef Py_ssize_t head = PyBytes_GET_SIZE(success_head), tail = PyBytes_GET_SIZE(success_tail), used = 0
+    cdef Py_ssize_t each = 8 + head + 20 + tail
+    cdef bytearray out = bytearray()
+    cdef unsigned char* start
+    cdef unsigned char* at
+    cdef int n, count = 0
+    cdef End end
+    PyByteArray_Resize(out, each * len(ends))
+    start = <unsigned char*>PyByteArray_AS_STRING(out)
+    for end in ends:
+        if end.rpc_flag & 2:
+            continue
+        at = _put_text(start + 8, PyBytes_AS_STRING(success_head), head)
+        at = _put_number(at, end.opaque)
+        at = _put_text(at, PyBytes_AS_STRING(success_tail), tail)
+        n = <int>(at - start)
+        _put_u32(start, <unsigned int>(n - 4))
+        _put_u32(start + 4, <unsigned int>(n - 8))
+        start += n
+        used += n
+        count += 1
+    PyByteArray_Resize(out, used)
+    return out, count
+
+
 cdef int VERSION_NUMBER = VERSION
 
 # A cimported class is no attribute of this module; its users expect it beside `decode`, as in the pure twin.

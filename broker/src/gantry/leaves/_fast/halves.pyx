@@ -4,7 +4,10 @@
 What is not plain (a number that is none, text beyond ASCII, a record that is odd) the pure twin reads.
 """
 
+from sys import intern
+
 import cython
+
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memchr, memcmp, memcpy
@@ -71,10 +74,6 @@ cdef unsigned int V1 = <unsigned int>(<long long>MAGIC_V1 & 0xFFFFFFFF)
 cdef unsigned int V2 = <unsigned int>(<long long>MAGIC_V2 & 0xFFFFFFFF)
 cdef tuple SEND_FIELDS = PureSend.__slots__
 
-cdef struct Value:
-    const unsigned char* at
-    Py_ssize_t length  # 0: there is none
-
 # A broker has few topics and groups: the last strings made are nearly always the next ones.
 cdef enum:
     KNOWN = 64
@@ -116,13 +115,14 @@ cdef str _text(Value value, bint is_one_of_few):
     if value.length == 0:
         return ""
     if not is_ascii(value.at, value.length):
-        return pure._text(_bytes(value))
+        return intern(pure._text(_bytes(value))) if is_one_of_few else pure._text(_bytes(value))
     if not is_one_of_few:
         return PyUnicode_DecodeASCII(<const char*>value.at, value.length, NULL)
     slot = <int>((value.length * 7 + value.at[value.length - 1] + value.at[value.length >> 1]) % KNOWN)
     text = <str>known[slot]
     if len(text) != value.length or memcmp(PyUnicode_1BYTE_DATA(text), value.at, <size_t>value.length) != 0:
-        text = known[slot] = PyUnicode_DecodeASCII(<const char*>value.at, value.length, NULL)
+        # The same for all that are open, also where there are more groups than slots.
+        text = known[slot] = intern(PyUnicode_DecodeASCII(<const char*>value.at, value.length, NULL))
     return text
 
 
@@ -144,33 +144,34 @@ cdef long long _number(Value value, long long default) except? -1:
 cdef class HalfFacts:
     """What a half record's properties say; `gantry.leaves.halves.HalfFacts`."""
 
-    cdef public long long checks, queue_id, root, since_ms
-    cdef public str batch, group, topic, unique_key
-    cdef public object immunity_ms
-    cdef public bint is_rearmed
-
     def __init__(self, bytes text, long long queue_offset):
-        cdef Value found[NAMES]
-        cdef long long root, checks
-        _find(text, found)
-        root = _number(found[AT_ROOT], queue_offset)
-        self.root = root if 0 <= root < queue_offset else queue_offset
-        self.topic = _text(found[AT_TOPIC], True)
-        self.queue_id = _number(found[AT_QUEUE], 0)
-        self.group = _text(found[AT_GROUP], True)
-        self.unique_key = _text(found[AT_KEY], False)
-        checks = _number(found[AT_CHECKS], 0)
-        self.checks = checks if checks > 0 else 0
-        self.since_ms = _number(found[AT_SINCE], 0)
-        self.is_rearmed = found[AT_REARMED].length != 0
-        self.batch = _text(found[AT_BATCH], True)
-        if found[AT_IMMUNITY].length or found[AT_IMMUNITY_CLOUD].length:
-            self.immunity_ms = pure._immunity_ms([_bytes(found[AT_IMMUNITY]), _bytes(found[AT_IMMUNITY_CLOUD])])
+        read_facts(self, text, queue_offset, True)
 
 
-def disguise(Send send, str topic):
-    """Readdress a message to queue 0 of `topic`; see the pure twin."""
+cdef int read_facts(HalfFacts facts, bytes text, long long queue_offset, bint with_key) except -1:
+    """Fill in the facts; the unique key only where it is wanted."""
     cdef Value found[NAMES]
+    cdef long long root, checks
+    _find(text, found)
+    root = _number(found[AT_ROOT], queue_offset)
+    facts.root = root if 0 <= root < queue_offset else queue_offset
+    facts.topic = _text(found[AT_TOPIC], True)
+    facts.queue_id = _number(found[AT_QUEUE], 0)
+    facts.group = _text(found[AT_GROUP], True)
+    facts.unique_key = _text(found[AT_KEY], False) if with_key else ""
+    checks = _number(found[AT_CHECKS], 0)
+    facts.checks = checks if checks > 0 else 0
+    facts.since_ms = _number(found[AT_SINCE], 0)
+    facts.is_rearmed = found[AT_REARMED].length != 0
+    facts.batch = _text(found[AT_BATCH], True)
+    facts.immunity_ms = None
+    if found[AT_IMMUNITY].length or found[AT_IMMUNITY_CLOUD].length:
+        facts.immunity_ms = pure._immunity_ms([_bytes(found[AT_IMMUNITY]), _bytes(found[AT_IMMUNITY_CLOUD])])
+    return 0
+
+
+cdef bytes _disguised(Send send, Value* found):
+    """The properties of a usual message that becomes a half, or None; `found` are its values under the names above."""
     cdef bytes text = send.properties, made
     cdef Py_ssize_t text_bytes = PyBytes_GET_SIZE(text), topic_bytes = 0, key_bytes = PyBytes_GET_SIZE(send.unique_key)
     cdef const char* wanted = PyUnicode_AsUTF8AndSize(send.topic, &topic_bytes)
@@ -178,12 +179,11 @@ def disguise(Send send, str topic):
     cdef char* at
     cdef int n = 0, i
     cdef int rest = send.queue_id
-    _find(text, found)
     for i in (AT_ROOT, AT_TOPIC, AT_QUEUE, AT_CHECKS, AT_SINCE, AT_REARMED, AT_TRANSACTION_ID):
         if found[i].length:
-            return pure.disguise(send, topic)
+            return None
     if found[AT_GROUP].length == 0 or not send.traits & TRAIT_TRANSACTION or rest < 0:
-        return pure.disguise(send, topic)
+        return None
     while rest >= 10:
         number[n] = <char>(c"0" + rest % 10)
         rest //= 10
@@ -215,10 +215,47 @@ def disguise(Send send, str topic):
         memcpy(at, b"__transactionId__\x01", 18)
         memcpy(at + 18, PyBytes_AS_STRING(send.unique_key), <size_t>key_bytes)
         at[18 + key_bytes] = 2
-    send.properties = made
+    return made
+
+
+cdef int _readdress(Send send, bytes text, str topic) except -1:
+    send.properties = text
     send.traits &= ~TRAIT_ENDS_OPEN
     send.topic = topic
     send.queue_id = 0
+    return 0
+
+
+def disguise(Send send, str topic):
+    """Readdress a message to queue 0 of `topic`; see the pure twin."""
+    cdef Value found[NAMES]
+    cdef bytes made
+    _find(send.properties, found)
+    made = _disguised(send, found)
+    if made is None:
+        return pure.disguise(send, topic)
+    _readdress(send, made, topic)
+
+
+def disguise_run(sends, str topic, Py_ssize_t group_bytes_max):
+    """Disguise all of these, if all are usual; see the pure twin."""
+    cdef Value found[NAMES]
+    cdef list texts = [], queues = []
+    cdef bytes made
+    cdef Py_ssize_t i
+    cdef Send send
+    for send in sends:
+        _find(send.properties, found)
+        if found[AT_GROUP].length > group_bytes_max or found[AT_BATCH].length or send.topic.startswith("%"):
+            return None
+        made = _disguised(send, found)
+        if made is None:
+            return None
+        texts.append(made)
+    for i, send in enumerate(sends):
+        queues.append(send.queue_id)
+        _readdress(send, <bytes>texts[i], topic)
+    return queues
 
 
 cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
@@ -229,7 +266,7 @@ cdef inline long long _i64(const unsigned char* at) noexcept nogil:
     return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
 
 
-cdef Send _message(const unsigned char* at, Py_ssize_t left):
+cdef Send message_of(const unsigned char* at, Py_ssize_t left):
     """The message of a V1 or V2 record with an ASCII topic that is good in every respect, or None."""
     cdef unsigned int size = _u32(at), magic = _u32(at + 4), sys_flag = _u32(at + 36), body_bytes
     cdef Py_ssize_t born = 8, store = 8, body_at, topic_at, topic_bytes, properties_at
@@ -288,7 +325,7 @@ def message_at(buffer, Py_ssize_t at, Py_ssize_t end):
     PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
     try:
         if 0 <= at and end <= memory.len and end - at >= MINIMUM:
-            found = _message(<const unsigned char*>memory.buf + at, end - at)
+            found = message_of(<const unsigned char*>memory.buf + at, end - at)
     finally:
         PyBuffer_Release(&memory)
     if found is None:

@@ -62,6 +62,7 @@ cdef class Entry:
     def __init__(
         self, long long log_offset, int size, str topic, int queue_id, long long queue_offset, long long tags_code,
         long long store_ms, int sys_flag, long long prepared_offset, bytes unique_key, bytes keys, bytes properties,
+        long long born_ms=0,
     ):
         self.log_offset = log_offset
         self.size = size
@@ -75,6 +76,7 @@ cdef class Entry:
         self.unique_key = unique_key
         self.keys = keys
         self.properties = properties
+        self.born_ms = born_ms
 
     def __repr__(self):
         return f"Entry({self.topic!r}/{self.queue_id} at {self.queue_offset}, log {self.log_offset}+{self.size})"
@@ -242,6 +244,7 @@ cdef Entry _entry(const unsigned char* at, Py_ssize_t left, long long log_offset
     entry.unique_key = scanned.unique_key
     entry.keys = scanned.keys
     entry.properties = scanned.properties
+    entry.born_ms = _i64(at + 40)
     return entry
 
 
@@ -285,7 +288,7 @@ def view(buffer, Py_ssize_t at, Py_ssize_t end, bint check_crc=False):
 cdef Entry _as_ours(object entry):
     return Entry(
         entry.log_offset, entry.size, entry.topic, entry.queue_id, entry.queue_offset, entry.tags_code, entry.store_ms,
-        entry.sys_flag, entry.prepared_offset, entry.unique_key, entry.keys, entry.properties,
+        entry.sys_flag, entry.prepared_offset, entry.unique_key, entry.keys, entry.properties, entry.born_ms,
     )
 
 

@@ -200,5 +200,6 @@ def entries(sends, long long store_ms, int store_host_bytes):
         entry.unique_key = send.unique_key
         entry.keys = send.keys
         entry.properties = send.properties
+        entry.born_ms = send.born_ms
         found.append(entry)
     return found
