@@ -69,8 +69,7 @@ class WatchedGroups:
     """The groups to watch by name, each with its register.
 
     local_uid: the members are processes of this machine that `gantry local` started with this mark (`local.processes`),
-    so
-    that a missing process is known to have ended; empty: processes are not observed.
+    so that a missing process is known to have ended; empty: processes are not observed.
     """
 
     secret_file: str

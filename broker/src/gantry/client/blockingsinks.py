@@ -175,8 +175,7 @@ class BlockingSinks:
         returns.
 
         The decision's `parts` are the committed ones; empty when the batch was completed before. RefusedError 201: a
-        part was
-        aborted, or the sink is at a later batch, or a group could not learn the decision.
+        part was aborted, or the sink is at a later batch, or a group could not learn the decision.
         """
         deadline = time.monotonic() + self._within_s
         if parts:
@@ -217,8 +216,8 @@ class BlockingSinks:
         """Make every registered group forget a sink that is not used any more, its home last.
 
         Nothing is forgotten while a group does not answer, or has open halves of the sink, or is not registered and may
-        have
-        halves of its newest decision. When this fails between two groups, the home still knows the sink; call it again.
+        have halves of its newest decision. When this fails between two groups, the home still knows the sink; call it
+        again.
         """
         deadline = time.monotonic() + self._within_s
         groups = self._patiently(self.cluster, deadline).groups

@@ -147,8 +147,7 @@ class Producer:
         """Send without an answer and without retries; returns when the message was given to the socket.
 
         It waits while the broker does not read, at most `timeout_s` of the settings: then UnreachableError, and nothing
-        was
-        sent. Messages that may be lost with a connection are counted (`oneways_in_doubt`).
+        was sent. Messages that may be lost with a connection are counted (`oneways_in_doubt`).
         """
         deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
         self._oneways += 1

@@ -101,8 +101,7 @@ class InSync:
         confirmed offset.
 
         Call it after a successful write of ours, with the set that it left, and after a read that shows the register
-        changed
-        since the request was made. Do not call it after a read that shows the register unchanged.
+        changed since the request was made. Do not call it after a read that shows the register unchanged.
         """
         assert self.share in members, f"{self.share} is master and not in {format_set(members)}"
         self.recorded, self.change = members, None

@@ -177,8 +177,8 @@ def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> li
     """Return the messages of a pull at `offset` with plausible queue offsets.
 
     An offset outside the answer, or one that leaves too few for the messages after it, comes from a damaged record.
-    Such
-    a message gets the offset after the one before it, because the reader would otherwise skip messages or not advance.
+    Such a message gets the offset after the one before it, because the reader would otherwise skip messages or not
+    advance.
     """
     found: list[StoredMessage] = []
     for last, message in enumerate(messages, end - len(messages)):
