@@ -193,6 +193,7 @@ def _options() -> argparse.Namespace:
 def main() -> None:
     """Parse the arguments, run, and make the report."""
     options = _options()
+    os.environ["GANTRY_COMPILED"] = "required"  # the slow twin would be measured without a word
     names = options.only.split(",")
     if unknown := [name for name in names if name not in CONTESTS and name not in _SOLO]:
         raise SystemExit(f"no such contest: {', '.join(unknown)}; there are {', '.join([*CONTESTS, *_SOLO])}")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _METRICS = {"rate": "messages/s", "cpu_us_per_message": "CPU/message", "p50_us": "p50", "p99_us": "p99"}
 _COLOURS = {"ours": "tab:blue", "apache": "tab:orange"}
 _DPI = 120
+_ALIKE = 1.03  # the rate of a load with a given rate, for one
 
 
 def draw(folder: Path, rows: Sequence[RowOfBoth]) -> list[Path]:
@@ -37,11 +38,12 @@ def _ratios(folder: Path, rows: Sequence[RowOfBoth]) -> Path | None:
             if (one := row.metrics.get(metric)) is not None:
                 middle = statistics.median(one.ratios)
                 is_better = middle > 1 if metric == "rate" else middle < 1
+                is_alike = 1 / _ALIKE < middle < _ALIKE
                 spread = [[middle - min(one.ratios)], [max(one.ratios) - middle]]
-                colour = "tab:green" if is_better else "tab:red"
+                colour = "tab:gray" if is_alike else "tab:green" if is_better else "tab:red"
                 panel.errorbar(middle, at, xerr=spread, fmt="o", color=colour, capsize=3)
         panel.axvline(1.0, color="grey", linewidth=1)
-        panel.set_xscale("log", base=2)
+        panel.set_xscale("log", base=4)
         panel.xaxis.set_major_formatter(matplotlib.ticker.FormatStrFormatter("%g"))
         panel.set_title(f"{title}: ours / Apache's")
         panel.grid(axis="x", alpha=0.3)

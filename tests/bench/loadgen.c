@@ -51,7 +51,7 @@ enum mode { SEND, PULL, REDIS, FIXED, HALF, TRANSACT, BACK, LIVE };
 #define WINDOW_MAX 4096
 #define INPUT_BYTES (1 << 21)
 #define OPAQUE_BASE 1000000000u
-#define TURNS 200000u          /* opaques of one slot before they repeat */
+#define TURNS 100000u          /* opaques of one slot before they repeat; ends of transactions have as many of their own */
 #define STAMP_DIGITS 16
 #define DRAIN_NS 10000000000u
 
@@ -425,6 +425,7 @@ static void end_half(struct connection *c, struct slot *slot, const char *header
     if (message_len < 32 || message_len > 56) { wrong("a half's reply without msgId", header, n); answered(c, slot, 1); return; }
     char hex[17] = {0};
     memcpy(hex, message_id + message_len - 16, 16);
+    slot->opaque += TURNS * WINDOW_MAX;  /* a half that is answered twice is not a commit */
     c->out_len += build_end(c->out + c->out_len, slot->opaque,
                             number_of(header, n, "\"queueOffset\":"), strtoll(hex, NULL, 16), id, id_len);
     slot->ending = 1;
