@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import statistics
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ _METRICS = {
     "mib": "anonymous MiB",
     "resident_mib": "resident MiB",
 }
+_COLUMNS = 120
 _COMMITTED = ("rate", "cpu_us_per_message", "p50_us", "p99_us")
 
 
@@ -144,7 +146,15 @@ def committed(document: str, heading: str, section: Sequence[str]) -> str:
     _, following, behind = rest.partition("\n## ")
     if not found:
         before = document.rstrip("\n") + "\n\n"
+    section = [wrapped for line in section for wrapped in _wrapped(line)]
     return before + "\n".join([heading, "", *section, ""]) + (following + behind if following else "")
+
+
+def _wrapped(line: str) -> list[str]:
+    """A line of prose in the width of our documents; a row of a table stays whole."""
+    if line.startswith("|") or not line:
+        return [line]
+    return textwrap.wrap(line, _COLUMNS, break_long_words=False, break_on_hyphens=False)
 
 
 def _said(runs: dict[str, Run], rounds: Sequence[Round]) -> list[str]:

@@ -73,6 +73,13 @@ def test_the_committed_table_is_renewed_in_its_place() -> None:
     assert again == behind.replace("\nnew\n", "\nnewer\n")
 
 
+def test_prose_of_the_committed_table_is_wrapped_and_its_rows_are_not() -> None:
+    said, row = " ".join(["word"] * 60), "| " + "x" * 200 + " |"
+    document = comparereport.committed("", "## Again", [said, "", row])
+    assert max(len(line) for line in document.splitlines() if not line.startswith("|")) <= 120
+    assert row in document.splitlines() and document.count("word") == 60
+
+
 def test_work_of_others_is_told_from_our_own() -> None:
     burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
