@@ -34,7 +34,7 @@ BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
 .PHONY: help setup dev demo clean check lint types format test test-full interop crash sim model fuzz planted kube cluster \
-  e2e spark-env demo-spark test-spark bench-spark e2e-spark bench bench-compare bench-growth gate soak crds readme docs lock
+  e2e spark-env demo-spark test-spark bench-spark e2e-spark bench bench-compare bench-growth gate profile soak crds readme docs lock
 
 help:
 	@awk -F ':.*  ## ' '/^##@ / {print "\n" substr($$0, 5)} /^[a-z0-9-]+:.*  ## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -138,6 +138,9 @@ bench-compare: $(VENV)/.bench tools  ## Apache's broker and ours in turns (ONLY=
 bench-growth: $(VENV)/.bench  ## rate, memory and start by topics, queues, connections, log (ONLY=log ROUNDS=3 WRITE=1)
 	@$(PY) tests/bench/growth.py $(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SECONDS),--seconds $(SECONDS)) \
 	  $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write)
+
+profile: dev  ## flame graphs of broker and client, into build/profile (WAY=transaction: one hot way)
+	@$(PY) tests/bench/flames.py $(if $(WAY),--way $(WAY))
 
 soak: dev  ## load on 500 topics for ten minutes: no error, loss or growing memory (SECONDS=600)
 	@$(PY) tests/bench/soak.py $(if $(SECONDS),--seconds $(SECONDS))

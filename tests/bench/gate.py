@@ -44,6 +44,7 @@ from testkit.stillworld import still_broker  # noqa: E402
 TOO_MUCH, NO_FIGURES = 1, 2
 YARDSTICK_MARGIN = 0.02
 _YARDSTICK = "yardstick"
+_PASSED_ON = ("PATH", "LD_LIBRARY_PATH", "HOME", "TMPDIR", "GANTRY_PURE")
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (\S+) (\d+)$", re.MULTILINE)
 _TOTAL = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 _SECONDS_MAX = 600  # a stuck run ends; on a quiet machine it takes ten
@@ -71,7 +72,9 @@ def measure(names: Iterable[str] = ()) -> dict[str, float]:
         subprocess.run([*compiler, str(_HERE / "callgrind_marks.c")], check=True)
         command = ["valgrind", "--quiet", "--tool=callgrind", "--instr-atstart=no", "--collect-atstart=no"]
         command += [f"--callgrind-out-file={folder}/counted", sys.executable, __file__, "--replay", folder]
-        env = {**os.environ, "PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join([folder, str(_TESTS)])}
+        # Of the environment only what cannot change what is run: no debugging, no coverage, no keys of a broker.
+        env = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+        env |= {"PYTHONHASHSEED": "0", "PYTHONPATH": os.pathsep.join([folder, str(_TESTS)])}
         command += ["--only", ",".join(names)] if names else []
         subprocess.run(command, check=True, env=env, timeout=_SECONDS_MAX)
         return dict(_counted(path.read_text()) for path in Path(folder).glob("counted.*"))
@@ -105,6 +108,15 @@ def replay(folder: Path, names: Iterable[str]) -> None:
                 messages = hotfigures.measured(way, ground, count)
                 marks.dump(f"{way.name} {messages}")
         ground.stop()
+
+
+def calls() -> dict[str, dict[str, float]]:
+    """Return the calls for each message by way, for the leaves of this process."""
+    with tempfile.TemporaryDirectory() as folder, still_broker(Path(folder)) as still:
+        ground = Ground(still)
+        found = {way.name: hotfigures.calls(way, ground) for way in WAYS}
+        ground.stop()
+    return {hotfigures.leaves(): found}
 
 
 class _Item:
@@ -165,10 +177,10 @@ def write(found: dict[str, float]) -> None:
         one.update(moved(one, before, found))
     mine[:] = [one for one in mine if one not in is_mine]
     mine.append({name: found[name] for name in [_YARDSTICK, *(way.name for way in WAYS)]})
-    with tempfile.TemporaryDirectory() as folder, still_broker(Path(folder)) as still:
-        ground = Ground(still)
-        figures["calls"] = {way.name: hotfigures.calls(way, ground) for way in WAYS}
-        ground.stop()
+    for pure in ("", "1"):
+        env = {**os.environ, "GANTRY_PURE": pure}
+        told = subprocess.run([sys.executable, __file__, "--calls"], check=True, env=env, stdout=subprocess.PIPE).stdout
+        figures["calls"].update(json.loads(told))
     hotfigures.FIGURES.write_text(json.dumps(figures, indent=1) + "\n")
 
 
@@ -195,10 +207,14 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="commit to what is measured now")
     parser.add_argument("--only", default="", help="names of ways")
     parser.add_argument("--replay", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--calls", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     names = [name for name in options.only.split(",") if name]
     if options.replay is not None:
         replay(options.replay, names)
+        return 0
+    if options.calls:
+        print(json.dumps(calls()))
         return 0
     try:
         found = measure(names)

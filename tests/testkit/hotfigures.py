@@ -3,8 +3,8 @@
 `tests/bench/hotways.json` holds two kinds of figures for each message of a way (`hotways.WAYS`):
 
     calls         calls of Python functions of the product, coroutines that go on included.  The same on every machine
-                  and, within two percent, every Python: the leaves are left out, for they may be compiled, and so are
-                  comprehensions, which are calls in Python 3.11 only
+                  and, within two percent, every Python: comprehensions, which are calls in Python 3.11 only, are left
+                  out.  So are the leaves; where the product asks which of them it has, the calls differ
     instructions  by callgrind, for an architecture, a Python and its leaves.  Builds of one Python differ, so there may
                   be several of them, told apart by the instructions of a yardstick (tests/bench/gate.py)
 
@@ -39,10 +39,14 @@ def load() -> dict[str, Any]:
     return found
 
 
+def leaves() -> str:
+    """Return which leaves this process has; calls have figures for either."""
+    return "compiled leaves" if COMPILED else "pure leaves"
+
+
 def key() -> str:
     """Return what figures of instructions hold for."""
-    version = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return f"{platform.machine()}, Python {version}, {'compiled' if COMPILED else 'pure'} leaves"
+    return f"{platform.machine()}, Python {sys.version_info.major}.{sys.version_info.minor}, {leaves()}"
 
 
 def too_much(found: Mapping[str, float], committed: Mapping[str, float], unit: str) -> list[str]:

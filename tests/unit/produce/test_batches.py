@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from types import FrameType
 
 from gantry.append.admit import MessageLimits
 from gantry.append.topiclimits import TopicLimits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
 from gantry.produce.batches import messages_of
-from testkit.sendplay import SendPlay, message
+from testkit.sendplay import message
 
 LIMITS = MessageLimits(10_000, 1000)
 
@@ -73,24 +71,3 @@ def test_a_batch_of_too_many_messages_is_counted_and_not_built() -> None:
     request = message("orders", entry(0, b"") * 11, {}, batch=True)
     refused = messages_of(request, LIMITS, 10, None, no_one)
     assert isinstance(refused, Refusal) and refused.remark == "the batch has 11 messages, 10 are allowed"
-
-
-def test_of_a_batch_of_plain_messages_python_looks_at_none_by_itself() -> None:
-    """A message of a batch has to cost less than one that is sent alone."""
-    play = SendPlay(limits=MessageLimits(100_000, 1000), batch_messages_max=64)
-    body = b"".join(entry(0, b"x" * 100, properties.pack({"UNIQ_KEY": f"{number:032x}"})) for number in range(64))
-    play.send(message("orders", body, {}, batch=True))  # makes the topic
-    calls, rooms = 0, {f"gantry.{room}" for room in ("append.admit", "append.batch", "produce.batches", "produce.send")}
-
-    def count(frame: FrameType, event: str, arg: object) -> None:
-        nonlocal calls
-        calls += event == "call" and frame.f_globals["__name__"] in rooms
-
-    request = message("orders", body, {}, batch=True)
-    sys.setprofile(count)
-    try:
-        play.sending.send_run(play.connection, [request])
-    finally:
-        sys.setprofile(None)
-    assert len(play.stored("orders")) == 128 and play.codes() == [0, 0]
-    assert 0 < calls < 32, f"{calls} calls for 64 messages"
