@@ -172,11 +172,8 @@ async def test_the_queues_of_a_member_that_died_go_to_another_when_its_locks_hav
 
 async def die(consumer: OrderlyConsumer) -> None:
     """As kill -9 does it: connections go, nobody says anything."""
-    for task in [*consumer._tasks, *(task for _, task in consumer._queues.values())]:
-        task.cancel()
-    await consumer._session.close()
-    await asyncio.gather(*consumer._tasks, *(task for _, task in consumer._queues.values()), return_exceptions=True)
-    await consumer._routes.close()
+    await consumer._session._remoting.close()
+    await consumer._life._close()
 
 
 @pytest.mark.slow

@@ -29,6 +29,7 @@ class Sockets:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, moment: str, act: Callable[[], None]) -> None:
         self.came = False  # whether the step was reached
+        self.made: list[_Counted] = []
         self._left = -1
         self._moment = moment
         self._act = act
@@ -66,7 +67,8 @@ class Sockets:
             for one in made:
                 one.close()  # nobody else ever had it
             raise
-        return _Counted(made[0], self)
+        self.made.append(_Counted(made[0], self))
+        return self.made[-1]
 
 
 class _Counted:

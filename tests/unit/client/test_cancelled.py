@@ -20,8 +20,6 @@ from gantry.wire.codes import RequestCode
 from testkit.interrupting import Cancelled
 from testkit.onequeue import FIRST, PULL, OneQueue, member
 from testkit.patience import HANG_S
-from testkit.scripted import body
-from testkit.turning import until
 
 SHORT, LONG = b"later", b"cancelled" * 10_000
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -136,52 +134,6 @@ async def test_whatever_was_cancelled_the_next_call_works(
                     break
                 steps += 1
         assert 0 < steps < STEPS_MAX or (client is sends_oneway and is_warm)
-
-
-async def _listener(_: ReceivedMessage) -> None:
-    """Nothing."""
-
-
-def makers(cluster: OneQueue) -> tuple[Callable[[], Client], ...]:
-    """Clients of each kind that has a start."""
-    cluster.answers["broker-a", RequestCode.LOCK_BATCH_MQ] = body({"lockOKMQSet": []})
-    where = cluster.nameserver
-    return (
-        lambda: member(cluster),
-        lambda: PullConsumer("g", nameserver=where, subscription={"T": "*"}),
-        lambda: OrderlyConsumer("g", nameserver=where, subscription={"T": "*"}, listener=_listener),
-        lambda: TransactionProducer("p", _listener, nameserver=where),  # type: ignore[arg-type]
-    )
-
-
-async def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
-    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
-        for make in makers(cluster):
-            for at in range(STEPS_MAX):
-                before, made = asyncio.all_tasks(), make()
-                interrupted = Cancelled(made.__aenter__(), at)
-                task = asyncio.ensure_future(_awaited(interrupted))
-                await asyncio.wait([task])
-                if not interrupted.came:
-                    await made.stop()
-                    break
-                assert task.cancelled()
-                await until(lambda before=before: not asyncio.all_tasks() - before)
-
-
-async def test_a_stop_that_is_cancelled_leaves_neither_task_nor_connection_behind() -> None:
-    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
-        for make in makers(cluster):
-            for at in range(0, STEPS_MAX, 3):
-                before, made = asyncio.all_tasks(), make()
-                await made.start()
-                await until(lambda: cluster.connections("broker-a"))
-                interrupted = Cancelled(made.stop(), at)
-                await asyncio.wait([asyncio.ensure_future(_awaited(interrupted))])
-                await until(lambda before=before: not asyncio.all_tasks() - before)
-                await until(lambda: not cluster.connections("broker-a"))
-                if not interrupted.came:
-                    break
 
 
 async def _awaited(one: Cancelled) -> object:

@@ -50,6 +50,29 @@ async def test_stopping_waits_for_the_message_that_another_task_has_in_hand() ->
         assert said[1:] == [True] and cluster.told()[-1] == 1
 
 
+async def test_a_stop_does_not_wait_for_the_message_of_a_task_that_stops_the_consumer_too() -> None:
+    has_one, may_stop = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        consumer = member(cluster, replace(FIRST, stop_timeout_s=3600.0))
+        await consumer.start()
+
+        async def leaving() -> None:
+            async for _ in consumer:
+                has_one.set()
+                await may_stop.wait()
+                break
+            await consumer.stop()
+
+        worker = asyncio.ensure_future(leaving())
+        await has_one.wait()
+        stopping = asyncio.ensure_future(consumer.stop())
+        await asyncio.sleep(0.01)
+        assert not stopping.done()
+        may_stop.set()
+        await asyncio.gather(worker, stopping)
+        assert cluster.told()[-1] == 0
+
+
 async def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late() -> None:
     said: list[object] = []
     gate = asyncio.Event()

@@ -194,3 +194,31 @@ def test_a_signal_handler_may_ask_whatever_it_has_interrupted() -> None:
         assert not thread.is_alive(), "it waits for itself"
 
     beside(calls)
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+@pytest.mark.parametrize("client", [sends, pulls, asks_for_sinks])
+def test_a_close_that_is_interrupted_at_any_system_call_closes_everything_and_so_does_a_second_one(
+    client: Callable[[OneQueue], AbstractContextManager[Call]], moment: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = 0
+
+    def calls(cluster: OneQueue) -> None:
+        nonlocal steps
+        for at in range(STEPS_MAX):
+            with monkeypatch.context() as patch:
+                sockets = Sockets(patch, moment, interrupt)
+                opened = client(cluster)
+                opened.__enter__()(SHORT)
+                sockets.arm(at)
+                with contextlib.suppress(Interrupt):
+                    opened.__exit__(None, None, None)
+                assert sockets.made and all(one.fileno() < 0 for one in sockets.made)
+                assert "gantry-heartbeat" not in [thread.name for thread in threading.enumerate()]
+                if not sockets.came:
+                    return
+                steps += 1
+
+    received = beside(calls)
+    goodbyes = [command for command in received if command.code == RequestCode.UNREGISTER_CLIENT]
+    assert steps >= 3 and goodbyes if client is sends else steps == 0 and not goodbyes

@@ -1,10 +1,10 @@
-"""Tasks that must not end unnoticed."""
+"""Tasks that have an owner, and do not end unnoticed."""
 
 from __future__ import annotations
 
 import asyncio
 
-from gantry.transport.tasks import essential, watched
+from gantry.transport.tasks import Tasks, essential, watched
 
 
 async def dies() -> None:
@@ -43,3 +43,22 @@ async def test_a_watched_task_has_a_name_and_tells_its_error_or_none() -> None:
     await asyncio.sleep(0)
     assert task.get_name() == "commit"
     assert heard[0] is None and isinstance(heard[1], ValueError)
+
+
+async def test_an_owner_ends_its_tasks_those_that_they_start_and_those_that_come_too_late() -> None:
+    tasks = Tasks()
+
+    async def ends_late() -> None:
+        try:
+            await waits()
+        finally:
+            tasks.own(asyncio.create_task(waits()))
+
+    first = tasks.own(asyncio.create_task(ends_late()))
+    await tasks.own(asyncio.create_task(returns()))
+    before = asyncio.all_tasks() - {first}
+    await tasks.close()
+    assert first.cancelled() and asyncio.all_tasks() == before
+    late = tasks.own(asyncio.create_task(waits()))
+    await asyncio.wait([late])
+    assert late.cancelled()

@@ -21,6 +21,7 @@ from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.offsets import RemoteOffsets
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.requests import admin_requests, delay_requests, lag_requests, questions, store_requests, tx_requests
 from gantry.client.requests.admin_requests import Cluster
 from gantry.client.requests.delay_requests import DelayedInfo
@@ -65,25 +66,24 @@ class Admin:
     def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
         self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
+        self._life = Lifecycle("admin", self._session)
         self._replicas = Replicas(self._session, self._routes)
         self._timeout_s = timeout_s
         self._changes = Changes(self._session, timeout_s)
 
     async def start(self) -> None:
-        """Start the session; connections are made when they are needed."""
-        await self._session.start()
+        """Start; connections are made when they are needed."""
+        await self._life.start()
 
     async def stop(self) -> None:
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
+        await self._life.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._life.leave(error)
 
     # The cluster
 

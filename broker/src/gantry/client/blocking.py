@@ -52,7 +52,6 @@ T = TypeVar("T")
 _PULL_MARGIN_S = 5.0
 _SLAVE_WAIT_S = 2.0  # a slave that replaces the master holds a pull only so long: the master may be back
 _LOOK_S = 3.0
-_GOODBYE_S = 1.0
 
 
 class BlockingProducer:
@@ -72,7 +71,7 @@ class BlockingProducer:
         self._clock = clock or SystemClock()
         self._identity = ClientIdentity(nameserver_list(nameserver)[0], self._clock)
         self._turn = Turn(self._identity.random.randrange(1 << 16))
-        self._session = BlockingSession(nameserver, self._hello)
+        self._session = BlockingSession(nameserver, self._heartbeat)
         forked.enrol(self)
 
     def forked(self) -> None:
@@ -81,12 +80,6 @@ class BlockingProducer:
 
     def close(self) -> None:
         """Unregister at the brokers and close the connections."""
-        goodbye = questions.unregister(self._identity.client_id, self.group, None)
-        for address in self._session.brokers():
-            try:
-                self._session.ask(address, goodbye, _GOODBYE_S)
-            except (RefusedError, UnreachableError, OutcomeUnknownError):
-                continue  # the broker unregisters the producer when the connection closes
         self._session.close()
 
     def __enter__(self) -> Self:
@@ -141,8 +134,8 @@ class BlockingProducer:
                     raise verdict from error
             time.sleep(pause_s)
 
-    def _hello(self) -> Question[None]:
-        return questions.heartbeat(Heartbeat(self._identity.client_id, (self.group,)))
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._identity.client_id, (self.group,))
 
     def _attempt(
         self, outgoing: Outgoing, key: str, queue: MessageQueue | None, trial: Trial, deadline: float

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self, TypeVar
 
+from gantry.client.lifecycle import to_the_end
 from gantry.client.requests import admin_requests, lag_requests, questions
 from gantry.client.requests.lag_requests import QueueLag, Target
 from gantry.client.requests.question import Question
@@ -34,7 +35,7 @@ class BrokerAdmin:
         self._timeout_s = timeout_s
 
     async def close(self) -> None:
-        await self._remoting.close()
+        await to_the_end(self._remoting.close())  # also when this call is cancelled
 
     async def __aenter__(self) -> Self:
         return self

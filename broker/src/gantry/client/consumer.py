@@ -37,11 +37,11 @@ from gantry.client.consuming.intake import Intake, Memory
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.rebalance import Rebalance, Share
 from gantry.client.consuming.redelivery import Redelivery
-from gantry.client.consuming.subscribing import start_checked, subscriptions_of
+from gantry.client.consuming.subscribing import check_filters, subscriptions_of
 from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import ClientIdentity
-from gantry.client.lifecycle import ConsumerLifecycle, begun, cancelled, to_the_end
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.received import Again, ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom
@@ -52,6 +52,7 @@ from gantry.model.message import RETRY_TOPIC, StoredMessage
 from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import BROADCASTING, CLUSTERING, Subscription
+from gantry.transport.tasks import Tasks, cancelled
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
 __all__ = ["Consumer", "ConsumerSettings", "Listener", "ReceivedMessage", "Sql", "StartFrom"]
@@ -86,8 +87,9 @@ class Consumer:
         self._listener = listener
         self._tallies = Tallies(self._clock)
         direct = None if listener is None else DirectConsumption(group, listener, self.settings.hooks, False)
+        tasks = Tasks()
         self._broker_requests = BrokerRequests(
-            group, lambda: self._rebalance.hurry(), self._move, self._describe, direct
+            group, lambda: self._rebalance.hurry(), self._move, self._describe, direct, tasks
         )
         timeout_s = self.settings.request_timeout_s
         self._session = Session(
@@ -111,8 +113,10 @@ class Consumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._iterating: set[asyncio.Task[Any]] = set()  # tasks that may have unfinished messages
-        self._running: set[asyncio.Task[None]] = set()  # running listeners
-        self._life = ConsumerLifecycle(group, lambda: self._ready.put_nowait(None))
+        self._life = Lifecycle(
+            group, self._session, self._routes, tasks,
+            begin=self._begin_work, finish=self._finish_work, wake=lambda: self._ready.put_nowait(None),
+        )  # fmt: skip
 
     @property
     def client_id(self) -> str:
@@ -126,8 +130,10 @@ class Consumer:
 
     async def start(self) -> None:
         """Connect, start to commit regularly, start listeners, and begin to share out and pull queues."""
-        self._life.begin()
-        await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
+        await self._life.start()
+
+    async def _begin_work(self) -> None:
+        await check_filters(self._session, self._routes, self.group, self.client_id, self._subscriptions)
         self._tasks.append(self._life.spawn(self._commit_regularly(), "gantry-commit"))
         if self._listener is not None:
             count = self.settings.concurrency
@@ -139,32 +145,19 @@ class Consumer:
 
         A cancelled call closes the consumer at once, because it would otherwise keep its queues.
         """
-        self._life.end()
-        try:
-            await self._finish()
-        finally:
-            await to_the_end(self._close())
+        await self._life.stop()
 
-    async def _close(self) -> None:
-        await cancelled([*self._workers, *self._running])
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
-
-    async def _finish(self) -> None:
-        await cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
+    async def _finish_work(self) -> None:
         self._redelivery.stop()
-        await self._broker_requests.stop()
-        self._ready.put_nowait(None)
+        await cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
-        await cancelled([*self._workers, *self._running])
+        await self._life.tasks.close()  # also listeners
         intakes = [*self._leaving, *(intake for intake, _ in self._intakes.values())]
         await self._let_go(intakes)
         for intake in intakes:
             intake.drop()  # before the commit: a later ack would not be part of it
         await self._commit(intakes)
-        await self._session.say_goodbye(self.client_id, consumers=self.group)
 
     async def _let_go(self, intakes: Sequence[Intake]) -> None:
         """Wait for unfinished messages of iterating tasks, but not for those of the task that called stop()."""
@@ -192,13 +185,12 @@ class Consumer:
         await self._commit([intake for intake, _ in self._intakes.values()])
 
     async def __aenter__(self) -> Self:
-        await begun(self)
+        await self.start()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop; raises the error that ended the consumer, if there was one."""
-        await self.stop()
-        self._life.left(error)
+        await self._life.leave(error)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """Return the consumer; the iteration ends at stop()."""
@@ -241,9 +233,8 @@ class Consumer:
                 await (message.ack() if self.settings.broadcast else message.retry())
                 continue
             # A separate task: an exception of the listener is a value here, and a cancelled worker leaves it running.
-            task = asyncio.create_task(called(listener, message, self.group, self.settings.hooks, self._tallies))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+            call = called(listener, message, self.group, self.settings.hooks, self._tallies)
+            task = self._life.tasks.own(asyncio.create_task(call))
             await asyncio.wait([task])
             if task.cancelled() or task.exception() is not None:
                 log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())

@@ -19,12 +19,12 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from gantry.client.admin import Admin
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.offsets import RemoteOffsets
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.outgoing import Outgoing
-from gantry.client.requests import questions
+from gantry.client.requests import admin_requests, questions
 from gantry.client.requests.question import Question, number, require
 from gantry.client.requests.questions import PullSettings
 from gantry.errors import CorruptRecordError, RefusedError, RemoteProtocolError
@@ -125,24 +125,22 @@ class DeadLetters:
     def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
         self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
-        self._admin = Admin(nameserver=nameserver, timeout_s=timeout_s)
+        self._life = Lifecycle("dead letters", self._session)
         self._offsets = RemoteOffsets(self._session, self._routes, PROGRESS_GROUP)
         self._timeout_s = timeout_s
 
     async def __aenter__(self) -> Self:
         """Start; connections are made when they are needed."""
-        await self._session.start()
-        await self._admin.start()
+        await self._life.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self._admin.stop()
-        await self._routes.close()
-        await self._session.close()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._life.leave(error)
 
     async def groups(self) -> list[str]:
         """Return the groups that have a dead-letter topic."""
-        return [group_of(topic) or "" for topic in await self._admin.topics() if topic.startswith(DLQ_PREFIX)]
+        topics = await self._session.ask_nameserver(admin_requests.topic_list())
+        return [group_of(topic) or "" for topic in sorted(topics) if topic.startswith(DLQ_PREFIX)]
 
     async def queues(self, group: str) -> list[DeadQueue]:
         """Return a group's queues of dead letters; RefusedError 17 when it never had one, 16 when its topic is not

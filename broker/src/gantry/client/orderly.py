@@ -30,10 +30,10 @@ from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.orderlyqueue import OrderlyQueue, Surroundings
 from gantry.client.consuming.queuelocks import QueueLockClient
 from gantry.client.consuming.rebalance import Rebalance
-from gantry.client.consuming.subscribing import start_checked, subscriptions_of
+from gantry.client.consuming.subscribing import check_filters, subscriptions_of
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import ClientIdentity
-from gantry.client.lifecycle import ConsumerLifecycle, begun, cancelled, to_the_end
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.received import ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
@@ -43,6 +43,7 @@ from gantry.errors import ConfigError
 from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
+from gantry.transport.tasks import Tasks, cancelled
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
 __all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "ReceivedMessage", "Sql", "StartFrom"]
@@ -77,8 +78,9 @@ class OrderlyConsumer:
         self._retry_topic = retry_topic(group)
         self._tallies = Tallies(self._clock)
         direct = DirectConsumption(group, listener, self.settings.hooks, True)
+        tasks = Tasks()
         self._broker_requests = BrokerRequests(
-            group, lambda: self._rebalance.hurry(), self._move, self._describe, direct
+            group, lambda: self._rebalance.hurry(), self._move, self._describe, direct, tasks
         )
         self._session = Session(
             nameserver, self._heartbeat, self._broker_requests.serve, timeout_s=self.settings.request_timeout_s
@@ -104,9 +106,11 @@ class OrderlyConsumer:
             self._tallies,
         )
         self._queues: dict[MessageQueue, tuple[OrderlyQueue, asyncio.Task[None]]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._sharing: list[asyncio.Task[None]] = []  # one task, from the start on
         self._taken = asyncio.Event()  # there are queues without a lock
-        self._life = ConsumerLifecycle(group)
+        self._life = Lifecycle(
+            group, self._session, self._routes, tasks, begin=self._begin_work, finish=self._finish_work
+        )
 
     @property
     def client_id(self) -> str:
@@ -122,31 +126,20 @@ class OrderlyConsumer:
 
     async def start(self) -> None:
         """Connect, start to commit regularly and to keep locks, and begin to share out queues."""
-        self._life.begin()
-        await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
-        self._tasks = [
-            self._life.spawn(self._share_regularly(), "gantry-rebalance"),  # the first to end at stop()
-            self._life.spawn(self._commit_regularly(), "gantry-commit"),
-            self._life.spawn(self._lock_regularly(), "gantry-locks"),
-        ]
+        await self._life.start()
+
+    async def _begin_work(self) -> None:
+        await check_filters(self._session, self._routes, self.group, self.client_id, self._subscriptions)
+        self._sharing = [self._life.spawn(self._share_regularly(), "gantry-rebalance")]
+        self._life.spawn(self._commit_regularly(), "gantry-commit")
+        self._life.spawn(self._lock_regularly(), "gantry-locks")
 
     async def stop(self) -> None:
         """Take no new queues, wait for listeners, commit, give back the locks, unregister, and close."""
-        self._life.end()
-        try:
-            await self._finish()
-        finally:
-            await to_the_end(self._close())  # also when this call is cancelled
+        await self._life.stop()
 
-    async def _close(self) -> None:
-        await cancelled([*self._tasks, *(task for _, task in self._queues.values())])
-        await self._broker_requests.stop()
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
-
-    async def _finish(self) -> None:
-        await cancelled(self._tasks[:1])
+    async def _finish_work(self) -> None:
+        await cancelled(self._sharing)
         working = [task for _, task in self._queues.values()]
         for one, _ in self._queues.values():
             one.leave()
@@ -154,8 +147,6 @@ class OrderlyConsumer:
             # The locks are renewed meanwhile.
             await asyncio.wait(working, timeout=self.settings.stop_timeout_s)
         await cancelled(working)
-        await cancelled(self._tasks)
-        await self._session.say_goodbye(self.client_id, consumers=self.group)
 
     async def wait(self) -> None:
         """Wait until stop() was called; raises the error that ended the consumer, if there was one."""
@@ -166,13 +157,12 @@ class OrderlyConsumer:
         await asyncio.gather(*(one.commit() for one, _ in self._queues.values()))
 
     async def __aenter__(self) -> Self:
-        await begun(self)
+        await self.start()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop; raises the error that ended the consumer, if there was one."""
-        await self.stop()
-        self._life.left(error)
+        await self._life.leave(error)
 
     async def _share_regularly(self) -> None:
         while True:

@@ -23,7 +23,7 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import ClientIdentity
-from gantry.client.lifecycle import to_the_end
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
 from gantry.client.producing.sending import Sender
 from gantry.client.received import ReceivedMessage
@@ -85,32 +85,25 @@ class Producer:
         self._waiting = Waiting()
         self._session = Session(nameserver, self._heartbeat, self._waiting.serve)
         self._routes = Routes(self._session, new_topics=True)
+        self._life = Lifecycle(group, self._session, self._routes)
         self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._oneways = 0
         self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
 
     async def start(self) -> None:
         """Start; connections are made by the first send."""
-        await self._session.start()
-        await self._routes.start()
+        await self._life.start()
 
     async def stop(self) -> None:
         """Unregister at the brokers and close; sends that are under way fail."""
-        try:
-            await self._session.say_goodbye(self._identity.client_id, producers=self.group)
-        finally:
-            await to_the_end(self._close())  # also when this call is cancelled
-
-    async def _close(self) -> None:
-        await self._routes.close()
-        await self._session.close()
+        await self._life.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._life.leave(error)
 
     async def send(
         self, message: Message, *, key: str = "", queue: MessageQueue | None = None, timeout_s: float | None = None

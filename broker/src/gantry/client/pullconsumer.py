@@ -27,10 +27,10 @@ from gantry.client.consuming.intake import Memory, Starts
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.pulledqueue import At, PulledQueue
 from gantry.client.consuming.rebalance import Rebalance
-from gantry.client.consuming.subscribing import start_checked, subscriptions_of
+from gantry.client.consuming.subscribing import check_filters, subscriptions_of
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import ClientIdentity
-from gantry.client.lifecycle import ConsumerLifecycle, begun, cancelled, to_the_end
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom, check_group
 from gantry.clock import Clock, SystemClock
@@ -47,6 +47,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import CONSUME_ACTIVELY, Subscription
 from gantry.transport.connection import Connection
+from gantry.transport.tasks import cancelled
 from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
@@ -95,8 +96,9 @@ class PullConsumer:
         self._paused: set[MessageQueue] = set()
         self._news = asyncio.Event()
         self._turn = 0  # the queue that the next poll begins with
-        self._tasks: list[asyncio.Task[None]] = []
-        self._life = ConsumerLifecycle(group, self._news.set)
+        self._life = Lifecycle(
+            group, self._session, self._routes, begin=self._begin_work, finish=self._finish_work, wake=self._news.set
+        )
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -110,39 +112,30 @@ class PullConsumer:
 
     async def start(self) -> None:
         """Connect, start to commit regularly, and to share out queues if it is a member."""
-        self._life.begin()
-        await start_checked(self._session, self._routes, self.group, self._identity.client_id, self._subscriptions)
+        await self._life.start()
+
+    async def _begin_work(self) -> None:
+        await check_filters(self._session, self._routes, self.group, self._identity.client_id, self._subscriptions)
         if self._auto_commit:
-            self._tasks.append(self._life.spawn(self._commit_regularly(), "gantry-commit"))
+            self._life.spawn(self._commit_regularly(), "gantry-commit")
         if self._subscriptions:
-            self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
+            self._life.spawn(self._share_regularly(), "gantry-rebalance")
 
     async def stop(self) -> None:
         """Stop pulling, commit what is done, unregister, and close."""
-        self._life.end()
-        self._news.set()
-        try:
-            await cancelled(self._tasks)
-            await self._leave(list(self._queues))
-            if self._subscriptions:
-                await self._session.say_goodbye(self._identity.client_id, consumers=self.group)
-        finally:
-            await to_the_end(self._close())  # also when this call is cancelled
+        await self._life.stop()
 
-    async def _close(self) -> None:
-        await cancelled([*self._tasks, *(task for _, task in self._queues.values())])
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
+    async def _finish_work(self) -> None:
+        await self._life.tasks.close()
+        await self._leave(list(self._queues))
 
     async def __aenter__(self) -> Self:
-        await begun(self)
+        await self.start()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Stop; raises the error that ended the consumer, if there was one."""
-        await self.stop()
-        self._life.left(error)
+        await self._life.leave(error)
 
     # Messages
 

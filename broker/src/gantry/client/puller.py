@@ -18,6 +18,7 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.filters import Filter, Sql, subscription_to
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.requests.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.settings import check_group
@@ -42,25 +43,23 @@ class Puller:
         self._timeout_s = timeout_s
         self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
+        self._life = Lifecycle(group, self._session, self._routes)
         self._replicas = Replicas(self._session, self._routes)
         self._offsets = RemoteOffsets(self._session, self._routes, group, self._replicas)
 
     async def start(self) -> None:
         """Start to refresh routes; connections are made when they are needed."""
-        await self._session.start()
-        await self._routes.start()
+        await self._life.start()
 
     async def stop(self) -> None:
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
+        await self._life.stop()
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._life.leave(error)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """Return the queues of a topic in order; RefusedError 17 when no broker has it."""

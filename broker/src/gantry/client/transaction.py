@@ -43,7 +43,7 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import ClientIdentity
-from gantry.client.lifecycle import begun, to_the_end
+from gantry.client.lifecycle import Lifecycle
 from gantry.client.outgoing import Ids, Outgoing, prepare
 from gantry.client.producing.sending import Sender
 from gantry.client.producing.transactionchecks import CheckCounts, Checker, Checks, CheckSettings
@@ -203,6 +203,7 @@ class TransactionProducer:
         self._open: set[str] = set()  # message ids of blocks that run
         self._checks = Checks(group, checker, self._settings.checks, self._open.__contains__)
         self._presence = Presence(self._session)
+        self._life = Lifecycle(group, self._session, self._routes, begin=self._begin_work)
 
     @property
     def check_counts(self) -> CheckCounts:
@@ -211,31 +212,24 @@ class TransactionProducer:
 
     async def start(self) -> None:
         """Start to answer checks, and connect to every broker that can be reached."""
-        await self._checks.start()
-        await self._session.start()
-        await self._routes.start()
-        await self._presence.start()
+        await self._life.start()
+
+    async def _begin_work(self) -> None:
+        for number in range(self._settings.checks.concurrency):
+            self._life.spawn(self._checks.work(), f"gantry-checker-{number}")
+        await self._presence.meet()
+        self._life.spawn(self._presence.keep(), "gantry-presence")
 
     async def stop(self) -> None:
         """Answer no more checks, unregister, and close. Open transactions are left to other members."""
-        try:
-            await self._presence.stop()
-            await self._checks.stop()
-            await self._session.say_goodbye(self._identity.client_id, producers=self.group)
-        finally:
-            await to_the_end(self._close())  # also when this call is cancelled
-
-    async def _close(self) -> None:
-        await self._checks.stop()
-        await self._routes.close()
-        await self._session.close()
+        await self._life.stop()
 
     async def __aenter__(self) -> Self:
-        await begun(self)
+        await self.start()
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        await self._life.leave(error)
 
     def transaction(
         self, message: Message, *, key: str = "", queue: MessageQueue | None = None, immunity_s: int | None = None

@@ -12,6 +12,7 @@ from gantry.client.requests.transaction_requests import Outcome
 from gantry.leaves.frames import Command, encode
 from gantry.model.message import StoredMessage
 from gantry.transport.connection import Connection
+from gantry.transport.tasks import Tasks
 from gantry.wire.command import reply
 from testkit.fake_connection import FakeConnection
 from testkit.patience import HANG_S
@@ -54,11 +55,19 @@ class Database:
         return self.outcome
 
 
+def working(checks: Checks) -> Tasks:
+    """The tasks of a producer that answer checks."""
+    tasks = Tasks()
+    for _ in range(checks._settings.concurrency):
+        tasks.own(asyncio.create_task(checks.work()))
+    return tasks
+
+
 async def test_a_full_hold_drops_and_counts() -> None:
     async with asyncio.timeout(HANG_S):
         broker, database = Broker(), Database()
         checks = Checks("p", database.check, CheckSettings(held_max=3, concurrency=1))
-        await checks.start()
+        tasks = working(checks)
         checks.offer(broker.connection, check("first"))
         await until(lambda: database.asked)
         for number in range(5):
@@ -69,7 +78,7 @@ async def test_a_full_hold_drops_and_counts() -> None:
         assert [message.message_id for message in database.asked] == ["first", "ID0", "ID1", "ID2"]
         checks.offer(broker.connection, check("again"))
         await until(lambda: checks.counts.committed == 5)
-        await checks.stop()
+        await tasks.close()
 
 
 async def test_large_messages_fill_the_hold_earlier() -> None:
@@ -86,9 +95,9 @@ async def test_a_newer_check_of_a_waiting_half_takes_its_place() -> None:
         checks.offer(broker.connection, check("ID1", half_offset=1, log_offset=100))
         checks.offer(broker.connection, check("ID1", half_offset=2, log_offset=200))
         database.open.set()
-        await checks.start()
+        tasks = working(checks)
         await until(lambda: checks.counts.committed)
-        await checks.stop()
+        await tasks.close()
         (end,) = broker.take()
         assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"]) == ("2", "200")
         assert len(database.asked) == 1
@@ -103,11 +112,11 @@ async def test_the_bytes_of_a_check_that_takes_anothers_place_are_counted() -> N
         checks.offer(broker.connection, check("ID2", body=bytes(4000)))
         assert checks.counts.dropped == 1
         database.open.set()
-        await checks.start()
+        tasks = working(checks)
         await until(lambda: checks.counts.committed)
         checks.offer(broker.connection, check("ID3", body=bytes(4000)))
         await until(lambda: checks.counts.committed == 2)
-        await checks.stop()
+        await tasks.close()
         assert checks.counts.dropped == 1, "what was answered is not held any more"
 
 
@@ -137,11 +146,11 @@ async def test_a_checker_without_an_answer_has_said_unknown(checker: object) -> 
     async with asyncio.timeout(HANG_S):
         broker = Broker()
         checks = Checks("p", checker, CheckSettings(timeout_s=0.02, concurrency=1))  # type: ignore[arg-type]
-        await checks.start()
+        tasks = working(checks)
         for number in range(2):  # the second shows that the first did not end its task
             checks.offer(broker.connection, check(f"ID{number}"))
         await until(lambda: checks.counts.unknown == 2)
-        await checks.stop()
+        await tasks.close()
         assert [(end.ext["commitOrRollback"], end.is_oneway) for end in broker.take()] == [("0", True)] * 2
 
 
@@ -172,7 +181,7 @@ async def test_what_became_of_a_check_is_counted(outcome: Outcome, code: int, co
         database = Database(outcome)
         database.open.set()
         checks = Checks("p", database.check, CheckSettings())
-        await checks.start()
+        tasks = working(checks)
         checks.offer(Broker(code).connection, check("ID1"))
         await until(lambda: checks.counts == counts)
-        await checks.stop()
+        await tasks.close()

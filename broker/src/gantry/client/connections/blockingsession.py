@@ -4,6 +4,9 @@ There is one socket for each address, with one request at a time; threads wait f
 heartbeats that keep a producer registered and its connections open.  Before a connection is used it is checked whether
 the other side closed it while it was idle, so that a rare caller does not get an unknown outcome.
 
+`close` unregisters at the brokers, ends the thread, and closes the connections; each step also follows when the one
+before it was interrupted.
+
 A request that ends by any exception closes its connection.  A signal handler or a time limit may raise anywhere, and
 the next request's bytes would continue half a frame.  A forked child opens its own connections (`transport.forked`).
 """
@@ -15,6 +18,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import TypeVar
 
 from gantry.client.requests import questions
@@ -35,22 +39,24 @@ from gantry.transport import forked
 from gantry.transport.addresses import split_address
 from gantry.wire.codes import ResponseCode
 from gantry.wire.frame import FrameReader
+from gantry.wire.heartbeat import Heartbeat
 
 T = TypeVar("T")
 
 TIMEOUT_S = 5.0
 _CONNECT_S = 3.0
 _HEARTBEAT_S = 30.0
+_GOODBYE_S = 1.0
 _ROUTE_AGE_S = 30.0
 _READ_BYTES = 256 << 10
 
 
 class _Link:
-    """One socket, opened when needed; `hello` is the first request on every new one."""
+    """One socket, opened when needed; the heartbeat, if there is one, is the first request on every new one."""
 
-    def __init__(self, address: str, hello: Callable[[], Question[None]] | None) -> None:
+    def __init__(self, address: str, heartbeat: Callable[[], Heartbeat] | None) -> None:
         self._address = address
-        self._hello = hello
+        self._heartbeat = heartbeat
         self._turn = threading.RLock()  # knows its owner, so that an interrupted `ask` can tell whether it has it
         self._asker = 0  # id of the thread whose request is under way
         self._socket: socket.socket | None = None
@@ -88,12 +94,12 @@ class _Link:
         return question.read(reply)
 
     def greet(self) -> None:
-        """Send the hello again on an open connection that is not in use."""
-        if self._hello is None or self._socket is None or not self._turn.acquire(blocking=False):
+        """Send the heartbeat again on an open connection that is not in use."""
+        if self._heartbeat is None or self._socket is None or not self._turn.acquire(blocking=False):
             return
         try:
             if self._socket is not None:
-                self._exchange(self._hello().command, time.monotonic() + _CONNECT_S)
+                self._exchange(questions.heartbeat(self._heartbeat()).command, time.monotonic() + _CONNECT_S)
         except BaseException as error:
             self._close()
             if not isinstance(error, (OutcomeUnknownError, UnreachableError)):
@@ -123,9 +129,9 @@ class _Link:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         except OSError as error:
             raise UnreachableError(f"{self._address}: {error}") from error
-        if self._hello is not None:
+        if self._heartbeat is not None:
             try:
-                self._exchange(self._hello().command, deadline)
+                self._exchange(questions.heartbeat(self._heartbeat()).command, deadline)
             except OutcomeUnknownError as error:
                 raise UnreachableError(f"{self._address}: {error}") from error
 
@@ -182,9 +188,9 @@ def is_readable(sock: socket.socket, wait_s: float) -> bool:
 class BlockingSession:
     """Links to name servers and brokers by address, and the routes."""
 
-    def __init__(self, nameserver: str | Sequence[str], hello: Callable[[], Question[None]] | None) -> None:
+    def __init__(self, nameserver: str | Sequence[str], heartbeat: Callable[[], Heartbeat] | None) -> None:
         self.nameservers = nameserver_list(nameserver)
-        self._hello = hello
+        self._heartbeat = heartbeat  # returns the heartbeat to send; None: none is sent
         self._guard = threading.RLock()  # of the tables below; a signal handler may ask too
         self._links: dict[str, _Link] = {}
         self._routes: dict[tuple[str, bool], tuple[float, TopicRoute]] = {}
@@ -205,32 +211,41 @@ class BlockingSession:
         self._thread = None
 
     def close(self) -> None:
-        """Stop the heartbeats and close all links; later requests raise ClosedError."""
-        self._done.set()
-        if self._thread is not None:
-            self._thread.join(_CONNECT_S)
-        for link in self._all_links():
-            link.close()
+        """Unregister at the brokers, stop the heartbeats and close all links; later requests raise ClosedError."""
+        try:
+            self._unregister()
+        finally:
+            self._done.set()
+            with ExitStack() as ending:
+                for link in self._all_links():
+                    ending.callback(link.close)
+                if self._thread is not None:
+                    self._thread.join(_CONNECT_S)
 
     def ask(self, address: str, question: Question[T], timeout_s: float = TIMEOUT_S) -> T:
         """Send a request to one broker or name server and return its answer; ClosedError after close()."""
         if self._done.is_set():
             raise ClosedError(f"{address}: this client was closed; make a new one")
         with self._guard:
-            if self._thread is None and self._hello is not None:
+            if self._thread is None and self._heartbeat is not None:
                 beating = threading.Thread(target=self._beat, name="gantry-heartbeat", daemon=True)
                 beating.start()
                 self._thread = beating
             link = self._links.get(address)
             if link is None:
-                hello = None if address in self.nameservers else self._hello
-                link = self._links[address] = _Link(address, hello)
+                heartbeat = None if address in self.nameservers else self._heartbeat
+                link = self._links[address] = _Link(address, heartbeat)
         return link.ask(question, timeout_s)
 
-    def brokers(self) -> list[str]:
-        """Return the addresses of the brokers that were asked so far."""
+    def _unregister(self) -> None:
+        if self._heartbeat is None:
+            return
         with self._guard:
-            return [address for address in self._links if address not in self.nameservers]
+            brokers = [address for address in self._links if address not in self.nameservers]
+        for address in brokers:
+            # When it fails, the broker unregisters the producer as the connection closes.
+            with suppress(RefusedError, UnreachableError, OutcomeUnknownError):
+                self.ask(address, questions.unregister(self._heartbeat()), _GOODBYE_S)
 
     def route(self, topic: str, new_topics: bool = False, within_s: float = float("inf")) -> TopicRoute:
         """Return where a topic's queues are, at most 30 s old; RefusedError 17 when no broker has the topic.

@@ -45,7 +45,7 @@ _SLAVE_WAIT_S = 2.0  # a slave that replaces the master holds a pull only so lon
 
 
 class Replicas:
-    """One client's knowledge of the members of all groups; close() once."""
+    """One client's knowledge of the members of all groups."""
 
     def __init__(self, session: Session, routes: Routes) -> None:
         self._session = session
@@ -55,12 +55,6 @@ class Replicas:
         self._shunned: dict[str, float] = {}  # addresses of slaves that are asked last until this loop time
         self._looking: asyncio.Task[None] | None = None
         self._random = random.Random()  # jitter: many clients test the same master
-
-    async def close(self) -> None:
-        """Stop testing masters that do not answer."""
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
 
     async def ask(self, queue: MessageQueue, question: Question[T], timeout_s: float) -> T:
         """Return the answer of the master, or of a slave while the master does not answer."""
@@ -156,7 +150,7 @@ class Replicas:
             log.warning("%s: the master does not answer, reading continues from a slave", queue.broker_name)
             self._away[queue.broker_name] = queue
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.get_running_loop().create_task(self._look(), name="gantry-masters")
+            self._looking = self._session.tasks.own(asyncio.create_task(self._look(), name="gantry-masters"))
 
     def _is_back(self, broker_name: str) -> None:
         if self._away.pop(broker_name, None) is not None:

@@ -42,18 +42,10 @@ class Routes:
         self._new_topics = new_topics
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._asking: dict[str, asyncio.Task[_Known]] = {}
-        self._refreshing: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start to refresh all known routes every `REFRESH_S`."""
-        self._refreshing = asyncio.create_task(self._refresh(), name="gantry-routes")
-
-    async def close(self) -> None:
-        """Cancel the refreshes and all requests that are under way."""
-        tasks = [*self._asking.values(), *([] if self._refreshing is None else [self._refreshing])]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._session.tasks.own(asyncio.create_task(self._refresh(), name="gantry-routes"))
 
     async def to_write(self, topic: str, within_s: float | None = None) -> list[MessageQueue]:
         """Return the queues to send to, at least one; RefusedError 17 when no broker has the topic.
@@ -105,7 +97,7 @@ class Routes:
             return known
         task = self._asking.get(topic)
         if task is None:
-            task = asyncio.create_task(self._ask(topic))
+            task = self._session.tasks.own(asyncio.create_task(self._ask(topic)))
             self._asking[topic] = task
             task.add_done_callback(partial(self._asked, topic))
         try:

@@ -9,6 +9,9 @@ again after its connection was lost.
 
 Requests of brokers are passed to `on_request`.  Unknown ones are answered as not supported, so that the tool that sent
 them does not wait.
+
+The session is the last part of a client to end (`lifecycle`).  Its `tasks` are those that belong to no single call:
+heartbeats, requests for routes, tests of masters that do not answer.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, Remote
 from gantry.leaves.frames import Command, encode
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
+from gantry.transport.tasks import Tasks
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 from gantry.wire.heartbeat import Heartbeat
@@ -40,7 +44,7 @@ _GOODBYE_S = 1.0
 
 
 class Session:
-    """Sends requests to name servers and brokers; start() and close() once each."""
+    """Sends requests to name servers and brokers; start() once, close() at the end."""
 
     def __init__(
         self,
@@ -59,22 +63,23 @@ class Session:
         self._refused_by: set[str] = set()  # those of them that refused the last heartbeat
         self._remoting = RemotingClient(self._serve, on_connect=self._connected)
         self._preferred = 0  # index of the name server that answered last
-        self._beating: asyncio.Task[None] | None = None
-        self._is_started = False
+        self.tasks = Tasks()
 
-    async def start(self) -> None:
+    def start(self) -> None:
         """Start the regular heartbeats; connections are made when they are needed."""
-        assert not self._is_started, "start() was called before; make a new client"
-        self._is_started = True
         if self._heartbeat is not None:
-            self._beating = asyncio.create_task(self._beat(), name="gantry-heartbeat")
+            self.tasks.own(asyncio.create_task(self._beat(), name="gantry-heartbeat"))
 
     async def close(self) -> None:
-        """Stop the heartbeats and close the connections."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.gather(self._beating, return_exceptions=True)
-        await self._remoting.close()
+        """End the tasks, unregister at all connected brokers, and close the connections."""
+        try:
+            await self.tasks.close()
+            if self._heartbeat is not None:
+                goodbye = questions.unregister(self._heartbeat())
+                asked = [self.ask(address, goodbye, _GOODBYE_S) for address in self.brokers()]
+                await asyncio.gather(*asked, return_exceptions=True)
+        finally:
+            await self._remoting.close()
 
     async def ask(self, address: str, question: Question[T], timeout_s: float) -> T:
         """Send a request to a broker and return its answer; RefusedError, UnreachableError, OutcomeUnknownError or
@@ -145,12 +150,6 @@ class Session:
     def brokers(self) -> list[str]:
         """Return the addresses of the connected brokers."""
         return [address for address in self._remoting.connections() if address not in self.nameservers]
-
-    async def say_goodbye(self, client_id: str, *, producers: str | None = None, consumers: str | None = None) -> None:
-        """Unregister this member of the group at all connected brokers."""
-        goodbye = questions.unregister(client_id, producers, consumers)
-        asked = [self.ask(address, goodbye, _GOODBYE_S) for address in self.brokers()]
-        await asyncio.gather(*asked, return_exceptions=True)
 
     async def _beat(self) -> None:
         while True:

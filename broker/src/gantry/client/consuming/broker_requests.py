@@ -24,6 +24,7 @@ from gantry.leaves.frames import VERSION, Command, encode
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import CONSUME_PASSIVELY, Subscription
 from gantry.transport.connection import Connection
+from gantry.transport.tasks import Tasks
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
@@ -81,20 +82,16 @@ class BrokerRequests:
         hurry: Callable[[], None],
         move: Callable[[Mapping[MessageQueue, int]], None],
         describe: Callable[[], Description],
-        direct: DirectConsumption | None = None,  # None: there is no listener
+        direct: DirectConsumption | None,  # None: there is no listener
+        tasks: Tasks,
     ) -> None:
         self._group = group
         self._hurry = hurry
         self._move = move
         self._describe = describe
         self._direct = direct
+        self._tasks = tasks  # of the consumer
         self._consuming: set[asyncio.Task[None]] = set()
-
-    async def stop(self) -> None:
-        """Cancel messages that are consumed for tools."""
-        for task in list(self._consuming):
-            task.cancel()
-        await asyncio.gather(*self._consuming, return_exceptions=True)
 
     def serve(self, connection: Connection, command: Command) -> bool:
         """Handle a request. Return False when it is not supported."""
@@ -120,7 +117,7 @@ class BrokerRequests:
             remark = "no listener: messages are taken by iterating" if self._direct is None else "too many at once"
             connection.write(encode(reply(command, ResponseCode.SYSTEM_ERROR, remark)))
             return
-        task = asyncio.get_running_loop().create_task(self._consume_and_answer(self._direct, connection, command))
+        task = self._tasks.own(asyncio.create_task(self._consume_and_answer(self._direct, connection, command)))
         self._consuming.add(task)
         task.add_done_callback(self._consuming.discard)
 

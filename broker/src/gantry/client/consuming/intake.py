@@ -193,8 +193,8 @@ class Intake:
             self.drop()
 
     async def idle(self) -> None:
-        """Wait until no message is in work."""
-        while self._in_work:
+        """Wait until no message is in work, or they no longer count."""
+        while self._in_work and not self.is_dropped:
             self._has_ended.clear()
             await self._has_ended.wait()
 
@@ -203,6 +203,7 @@ class Intake:
         if self._window is not None and not self.is_dropped:
             self._memory.give_back(self._window.bytes)
         self.is_leaving = self.is_dropped = True
+        self._has_ended.set()
 
     async def _open(self, offsets: Starts, settings: ConsumerSettings, now_ms: int) -> None:
         offset = await offsets.start(self.queue, settings, now_ms)

@@ -46,15 +46,13 @@ def subscriptions_of(
     return tuple(subscription_to(topic, wanted, now_ms) for topic, wanted in all_wanted.items())
 
 
-async def start_checked(
+async def check_filters(
     session: Session, routes: Routes, group: str, client_id: str, subscriptions: Sequence[Subscription]
 ) -> None:
-    """Start session and routes; RefusedError, with both closed again, when a broker cannot compile an expression.
+    """Raise RefusedError when a broker cannot compile an expression.
 
-    The consumer also starts when a broker does not answer; that broker checks the expression at the first pull.
+    A broker that does not answer is no error; it checks the expression at the first pull.
     """
-    await session.start()
-    await routes.start()
     for subscription in subscriptions:
         if subscription.expression_type == TAG_EXPRESSION:
             continue
@@ -66,8 +64,5 @@ async def start_checked(
         except (UnreachableError, OutcomeUnknownError) as error:
             log.warning("%s: the filter of %s could not be checked: %s", group, subscription.topic, error)
         except RefusedError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                continue
-            await routes.close()
-            await session.close()
-            raise
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise

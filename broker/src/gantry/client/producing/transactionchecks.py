@@ -60,7 +60,7 @@ class CheckCounts:
 
 
 class Checks:
-    """Holds and answers checks; start() and stop() once each."""
+    """Holds and answers checks; its owner runs `work` in as many tasks as the settings name."""
 
     def __init__(
         self, group: str, checker: Checker, settings: CheckSettings, is_open: Callable[[str], bool] = lambda _: False
@@ -73,24 +73,11 @@ class Checks:
         self._held: OrderedDict[str, tuple[Connection, Check]] = OrderedDict()
         self._held_bytes = 0
         self._ready = asyncio.Semaphore(0)  # its value is the number of held checks
-        self._workers: list[asyncio.Task[None]] = []
 
     @property
     def counts(self) -> CheckCounts:
         """A copy of the present counts."""
         return replace(self._counts)
-
-    async def start(self) -> None:
-        self._workers = [
-            asyncio.create_task(self._work(), name=f"gantry-checker-{number}")
-            for number in range(self._settings.concurrency)
-        ]
-
-    async def stop(self) -> None:
-        """Answer no more checks; a running checker is cancelled, and the broker asks another producer."""
-        for worker in self._workers:
-            worker.cancel()
-        await asyncio.gather(*self._workers, return_exceptions=True)
 
     def offer(self, connection: Connection, command: Command) -> None:
         """Take a check from a broker, or drop it."""
@@ -122,7 +109,8 @@ class Checks:
         if former is None:
             self._ready.release()
 
-    async def _work(self) -> None:
+    async def work(self) -> None:
+        """Answer one check after the other; when it is cancelled, so is a checker, and the broker asks others."""
         while True:
             await self._ready.acquire()
             _, (connection, check) = self._held.popitem(last=False)

@@ -24,30 +24,21 @@ log = logging.getLogger(__name__)
 
 
 class Presence:
-    """Keeps a connection to each master; start() and stop() once each."""
+    """Keeps a connection to each master."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._masters: frozenset[str] = frozenset()
         self._look_at = 0.0
-        self._running: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Connect once to every master that can be reached, and continue in the background."""
-        await self._round()
-        self._running = asyncio.create_task(self._run(), name="gantry-presence")
-
-    async def stop(self) -> None:
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
-
-    async def _run(self) -> None:
+    async def keep(self) -> None:
+        """Connect again where a connection was lost, until the task is cancelled."""
         while True:
             await asyncio.sleep(_MEET_EVERY_S)
-            await self._round()
+            await self.meet()
 
-    async def _round(self) -> None:
+    async def meet(self) -> None:
+        """Connect to every master that can be reached."""
         now = asyncio.get_running_loop().time()
         if not self._masters or now >= self._look_at:
             try:

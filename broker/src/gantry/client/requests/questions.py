@@ -224,13 +224,11 @@ def heartbeat(news: Heartbeat) -> Question[None]:
     return Question(request(RequestCode.HEART_BEAT, {}, write_heartbeat(news)), nothing)
 
 
-def unregister(client_id: str, producer_group: str | None, consumer_group: str | None) -> Question[None]:
-    """Unregister the client, so that its group rebalances at once."""
-    ext = {"clientID": client_id}
-    if producer_group is not None:
-        ext["producerGroup"] = producer_group
-    if consumer_group is not None:
-        ext["consumerGroup"] = consumer_group
+def unregister(said: Heartbeat) -> Question[None]:
+    """Unregister the client of this heartbeat from its group, so that the group rebalances at once."""
+    ext = {"clientID": said.client_id}
+    ext.update(("producerGroup", group) for group in said.producer_groups)
+    ext.update(("consumerGroup", consumer.group) for consumer in said.consumers)
     return Question(request(RequestCode.UNREGISTER_CLIENT, ext), nothing)
 
 
