@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from gantry.transport.tasks import Tasks, essential, watched
+from testkit.patience import HANG_S
 
 
 async def dies() -> None:
@@ -60,5 +61,5 @@ async def test_an_owner_ends_its_tasks_those_that_they_start_and_those_that_come
     await tasks.close()
     assert first.cancelled() and asyncio.all_tasks() == before
     late = tasks.own(asyncio.create_task(waits()))
-    await asyncio.wait([late])
+    await asyncio.wait([late], timeout=HANG_S)
     assert late.cancelled()
