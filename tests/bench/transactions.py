@@ -1,8 +1,9 @@
 """Half and commit: pairs per second and what they cost the broker, beside two plain sends and Apache's broker.
 
-The C load generator plays the producers, each with one transaction under way: half, reply, END, reply; and plain
-producers of the same number, size and topic in turn with them, so that a pair is compared with two sends of the same
-seconds of the same machine.  CPU of all threads of the broker's process per pair is the figure to trust.
+The C load generator plays the producers, each with one transaction under way or with eight: half, reply, END, reply;
+and plain producers of the same number, window, size and topic in turn with them, so that a pair is compared with two
+sends of the same seconds of the same machine.  The figure to trust is the CPU of all threads of the broker's process
+per pair.
 
 `visible` is the time from a half leaving to its message arriving at a consumer that waits; both are in this process.
 """
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _TOPIC, _GROUP = "TxBench", "bench-tx"
 _BODY = b"x" * 1024
-_PRODUCERS = (8, 64)
+_PRODUCERS = ((8, 1), (64, 1), (64, 8))  # how many, and transactions under way each
 _WARMUP_S = 0.5
 _WARMUP_JAVA_S = 15.0  # of each of two loads: its compiler has to see the code first
 _VISIBLE_COUNT = 300
@@ -95,9 +96,9 @@ def _make_topic(port: int) -> None:
         call(connection, frame(17, 1, ext))
 
 
-def _pairs(name: str, bench: Bench, server: Server, producers: int, target: str) -> Row:
+def _pairs(name: str, bench: Bench, server: Server, producers: int, window: int, target: str) -> Row:
     """Rounds of plain sends and pairs in turn; the row is the median round by their ratio."""
-    load = {"connections": producers, "window": 1, "queues": 4, "size": len(_BODY), "topic": _TOPIC}
+    load = {"connections": producers, "window": window, "queues": 4, "size": len(_BODY), "topic": _TOPIC}
     rounds = []
     for _ in range(bench.rounds):
         results = []
@@ -111,7 +112,7 @@ def _pairs(name: str, bench: Bench, server: Server, producers: int, target: str)
     beside = f"{plain['cpu_us_per_message']:.1f} us each, {plain['rate']:.0f}/s"
     note = f"{factor:.2f} x the CPU of two plain sends ({beside})"
     keep = ("rate", "p50_us", "p99_us", "p999_us", "cpu_us_per_message", "errors")
-    figure = f"{name}: half + commit, {producers} producers"
+    figure = f"{name}: half + commit, {producers} producers" + (f" x {window}" if window > 1 else "")
     return {"figure": figure, **{key: pair[key] for key in keep}, "target": target, "note": note}
 
 
@@ -119,7 +120,7 @@ def _measured(name: str, bench: Bench, server: Server, targets: tuple[str, str],
     _make_topic(server.port)
     for mode in ("send", "transact"):
         bench.load(server, mode=mode, connections=64, window=1, queues=4, topic=_TOPIC, seconds=warmup_s)
-    rows = [_pairs(name, bench, server, producers, targets[0]) for producers in _PRODUCERS]
+    rows = [_pairs(name, bench, server, producers, window, targets[0]) for producers, window in _PRODUCERS]
     visible = _visible_ms(server.port)
     rows.append({"figure": f"{name}: half to visible, p50", "ms": visible, "target": targets[1]})
     return rows

@@ -58,7 +58,6 @@ _FAILED = Refusal(ResponseCode.SYSTEM_ERROR, "settling failed; whether the trans
 _NO_ROOM = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "the properties of this half, which an older or another broker stored, leave no room"
 )
-_OUTCOMES = {halves.SYS_COMMIT: TransactionState.COMMITTED, halves.SYS_ROLLBACK: TransactionState.ROLLED_BACK}
 _SAYS = {
     TransactionState.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
     TransactionState.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
@@ -232,9 +231,7 @@ class Settling:
             self._not_written(endruns.requests_of(runs), refused)
             return True
         if self._ops_end > (dispatched := self._store.dispatched.offset):
-            for end, half, op in zip(ends, named, laid[1], strict=True):
-                if op.log_offset >= dispatched:
-                    self._pending.ends(half.root, _OUTCOMES[end.kind], op.queue_offset)
+            self._pending.end_all(ends, named, laid[1], dispatched)
         self.counts.finish_all(openhalves.tally(ends, named, now_ms, LATENCY_BOUNDS_S))
         written = self._store.written.offset
         for connection, replies, count in endruns.replies(runs):

@@ -170,7 +170,7 @@ async def test_the_end_of_a_transaction_leaves_what_is_gathered_to_the_end_of_th
     play.ask(sent(1), frames.End(opaque=2), sent(3))
     assert play.runs == [("end", [2])]
     play.soon[0]()
-    assert play.runs[1:] == [("send", [1]), ("send", [3])]
+    assert play.runs[1:] == [("send", [1, 3])]
 
 
 async def test_everybody_whose_sends_were_gathered_hears_that_appending_them_raised() -> None:
@@ -225,6 +225,17 @@ def test_the_table_and_the_list_of_the_unsupported_do_not_overlap() -> None:
     served = {code for code in RequestCode if f"RequestCode.{code.name}:" in lines}
     assert len(served) > 20
     assert not served & UNSUPPORTED.keys()
+
+
+async def test_sends_and_ends_that_came_mixed_are_one_run_of_each_if_nothing_else_came() -> None:
+    play = Play()
+    mixed = [frames.End(opaque=1), sent(2), frames.End(opaque=3), sent(4)]
+    play.ask(*mixed)
+    play.ask(*mixed[1:])
+    assert play.runs == [("end", [1, 3]), ("send", [2, 4]), ("send", [2, 4]), ("end", [3])]
+    play.runs.clear()
+    play.ask(mixed[0], Command(ASK, opaque=9), *mixed[2:])
+    assert play.runs == [("end", [1]), ("cold", [9]), ("end", [3]), ("send", [4])]
 
 
 async def test_ends_of_transactions_go_together_and_are_answered_when_their_handler_raises() -> None:

@@ -4,8 +4,8 @@ For each wake-up of a connection, neighbouring requests of one hot kind (sends, 
 batch.  All others go one by one through `table`, from code to handler.
 
 Sends may be gathered by their handler.  They are appended, those of all connections together, at the end of the loop's
-turn, and before any request of `table` that depends on them.  Ends of transactions do not depend on them: a half that
-is ended has been answered, so it is in the log.
+turn, and before any request of `table` that depends on them.  Ends of transactions do not: a half that is ended has
+been answered, so it is in the log.  So where only sends and ends came, those of each kind are one batch.
 
 A handler of the table returns a Command, None (it answers later, or not at all), or an awaitable of either; the number
 of pending awaitables is bounded.  A code without a handler is answered with REQUEST_CODE_NOT_SUPPORTED.  Code 10 and
@@ -120,7 +120,9 @@ class Router:
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Serve all requests of one wake-up of a connection, in order."""
-        if len(requests) > 1 and len(set(map(type, requests))) > 1:
+        if len(requests) > 1 and len(kinds := set(map(type, requests))) > 1:
+            if kinds == {frames.Send, frames.End}:
+                requests = sorted(requests, key=lambda request: type(request) is not type(requests[0]))
             for kind, run in groupby(requests, type):
                 self._run(connection, kind, list(run))
         else:
@@ -149,8 +151,7 @@ class Router:
             task.cancel()
 
     def _run_sends(self, connection: Connection, sends: list[frames.Send]) -> None:
-        code = sends[0].code
-        self.requests[code] += len(sends)
+        self.requests[sends[0].code] += len(sends)
         try:
             self._sends.send_run(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
@@ -191,8 +192,7 @@ class Router:
             self._answer(connection, command, reply(command, code, remark))
             return
         self.requests[command.code] += 1
-        too_large = why_too_large(command)
-        if too_large is not None:
+        if (too_large := why_too_large(command)) is not None:
             self._answer(connection, command, reply(command, ResponseCode.INVALID_PARAMETER, too_large))
             return
         try:
