@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.leaves import requests
-from testkit.compiled import fast, hostile, same_outcome
+from testkit.compiled import fast, hostile, near, same_outcome
 from testkit.compiled import pure as pure_leaf
 
 LEAVES = ("openhalves", "records", "frames", "properties", "halves")
@@ -218,6 +218,24 @@ def test_what_ops_end(
         return roots, table(is_open), counted, bytes(bits)
 
     same_outcome(lambda: closed(pure), lambda: closed(compiled))
+
+
+@hostile
+@given(half_texts(), states())
+def test_what_one_record_opens_and_one_op_ends(text: bytes, state: bytes) -> None:
+    def entered(leaves: SimpleNamespace, text: bytes) -> object:
+        is_open: dict[int, Any] = {}
+        found = leaves.openhalves.enter([entry(leaves, text, 5, 1)], 0, is_open, {}, 5)
+        return len(found[0]), table(is_open)
+
+    def closed(leaves: SimpleNamespace, state: bytes) -> object:
+        is_open, bits = opened(leaves, 13), bytearray(4)
+        return leaves.openhalves.close([entry(leaves, state, 3, 0)], 0, is_open, {"orders": 13}, (bits, 0), 3), bits
+
+    for one in near(text):
+        same_outcome(lambda one=one: entered(pure, one), lambda one=one: entered(compiled, one))
+    for one in near(state):
+        same_outcome(lambda one=one: closed(pure, one), lambda one=one: closed(compiled, one))
 
 
 small = st.integers(0, 9)

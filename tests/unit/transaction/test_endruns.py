@@ -88,6 +88,16 @@ def test_of_halves_and_their_ends_python_looks_at_none_by_itself(flush: Flush) -
     assert play.settling.counts.committed == play.settling.counts.rolled_back == {TOPIC: _MANY // 2}
 
 
+def test_each_message_of_a_run_leaves_right_before_its_op() -> None:
+    play = TransactionPlay()
+    halves = [play.half() for _ in range(4)]
+    end = play.store.written.offset
+    run_of(play, list(zip(halves, (COMMIT, ROLLBACK, COMMIT, COMMIT), strict=True)))
+    play.turn()
+    written = [entry.topic for entries in play.store.reader.entries(end) for entry in entries]
+    assert written == [TOPIC, names.OP_HALF_TOPIC, names.OP_HALF_TOPIC, *[TOPIC, names.OP_HALF_TOPIC] * 2]
+
+
 def test_of_two_ends_of_one_transaction_in_one_turn_the_first_counts() -> None:
     play = TransactionPlay()
     first, other = play.half(key="a"), play.half(key="b")
@@ -117,7 +127,9 @@ def test_an_end_that_is_written_and_not_dispatched_is_not_settled_again() -> Non
     play.answers()
     (committed,) = run_of(play, [(half, COMMIT)])
     play.turn()
-    again, contrary = run_of(play, [(half, COMMIT), (half, ROLLBACK)])
+    (again,) = run_of(play, [(half, COMMIT)])
+    play.turn()
+    (contrary,) = run_of(play, [(half, ROLLBACK)])
     play.turn()
     assert play.answers() == {contrary: 200}, "the others wait for the disk"
     play.flush()
