@@ -43,6 +43,7 @@ def test_the_figures_are_of_the_ways_that_there_are() -> None:
 def test_of_messages_that_come_together_python_looks_at_none_by_itself(ground: Ground) -> None:
     assert hotfigures.calls(BY_NAME["send-run"], ground) < 1.0
     assert hotfigures.calls(BY_NAME["send-compressed"], ground) < 1.0
+    assert hotfigures.calls(BY_NAME["transaction-run"], ground) < 3.0  # a half, a reply, an end and a reply
 
 
 def test_a_message_of_a_batch_costs_less_than_a_tenth_of_one_that_is_sent_alone(ground: Ground) -> None:
