@@ -175,15 +175,38 @@ def one(play: TransactionPlay, size: int) -> EndRun:
 
 
 def test_a_run_is_cut_to_what_one_append_takes() -> None:
-    play = TransactionPlay()
+    play, segment_bytes = TransactionPlay(), 1 << 30
     run = one(play, 1000)
     long = EndRun(run.connection, list(run.ends) * 600, list(run.halves) * 600, 300_000)
-    assert [len(piece.ends) for piece in pieces(long) if isinstance(piece, EndRun)] == [256, 256, 88]
-    heavy = pieces(one(play, 1 << 20))
+    assert [len(piece.ends) for piece in pieces(long, segment_bytes) if isinstance(piece, EndRun)] == [256, 256, 88]
+    heavy = pieces(one(play, 1 << 20), segment_bytes)
     assert [type(piece) for piece in heavy] == [SettleRequest] and heavy[0].outcome is TransactionState.ROLLED_BACK
     small = one(play, 200_000)
-    assert len(first_runs([small] * 5)) == 2 and first_runs([heavy[0], small]) == []
-    assert len(first_runs([one(play, 1)] * 300)) == 256
-    assert first_requests([heavy[0], small, heavy[0]]) == [heavy[0]]
+    assert len(first_runs([small] * 5, segment_bytes)) == 2 and first_runs([heavy[0], small], segment_bytes) == []
+    assert len(first_runs([one(play, 1)] * 300, segment_bytes)) == 256
+    assert first_requests([heavy[0], small, heavy[0]], segment_bytes) == [heavy[0]]
     light = heavy[0]._replace(half=run.halves[0])
-    assert len(first_requests([heavy[0], heavy[0]])) == 1 and len(first_requests([light] * 90)) == 64
+    assert len(first_requests([heavy[0], heavy[0]], segment_bytes)) == 1
+    assert len(first_requests([light] * 90, segment_bytes)) == 64
+
+
+@pytest.mark.parametrize(("count", "body_bytes", "segment_bytes"), [(256, 200, 128 << 10), (64, 8000, 256 << 10)])
+def test_ends_that_fit_no_segment_together_are_settled_in_parts(
+    count: int, body_bytes: int, segment_bytes: int
+) -> None:
+    play = TransactionPlay(segment_bytes=segment_bytes)
+    halves = [play.half(b"p" * body_bytes, key=f"k{number}") for number in range(count)]
+    play.answers()
+    opaques = run_of(play, [(half, COMMIT) for half in halves])
+    play.turn()
+    assert play.answers() == dict.fromkeys(opaques, 0) and len(play.visible()) == count
+
+
+def test_ends_that_come_while_the_store_closes_are_refused() -> None:
+    play = TransactionPlay()
+    halves = [play.half(key=key) for key in "ab"]
+    run_of(play, [(half, COMMIT) for half in halves])
+    play.answers()
+    play.store.close()
+    play.turn()
+    assert set(play.answers().values()) == {1} and play.settling.counts.refused == {"unreadable half": 2}

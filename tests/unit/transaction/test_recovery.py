@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from gantry.leaves import frames, properties
+import pytest
+
+from gantry.leaves import frames, properties, records
 from gantry.model import names
+from gantry.model.topic import TopicConfig
 from gantry.store.settings import Flush
 from gantry.transaction import half as halves
 from gantry.transaction.oplog import TransactionState
+from gantry.wire.codes import RequestCode
 from testkit.memory_state import MemoryState
 from testkit.transactionplay import COMMIT, HOST, ROLLBACK, Half, TransactionPlay
 
@@ -50,6 +54,29 @@ def test_ops_of_rocketmq_settle_and_the_real_message_tells_how() -> None:
     assert [play.end(made[number], COMMIT) for number in (0, 2, 4)] == [0, 0, 0]
     assert [play.end(made[number], COMMIT) for number in (1, 3)] == [1, 1], "ended, and nobody knows how"
     assert [key for _, key in play.visible()] == ["k0", "k2", "k4"]
+
+
+@pytest.mark.parametrize("flush", list(Flush))
+def test_a_half_that_rocketmq_gave_up_is_checked_again_when_it_is_rearmed(flush: Flush) -> None:
+    play = TransactionPlay(flush)
+    half = play.half(key="k")
+    play.flush()
+    assert play.end(half, ROLLBACK) in (0, -1)  # -1: not confirmed yet
+    play.flush()
+    record = play.half_record(half.queue_offset)
+    assert record is not None
+    play.topics.ensure(TopicConfig(names.CHECK_MAX_TIME_TOPIC, read_queues=1, write_queues=1))
+    copy = frames.Send(
+        topic=names.CHECK_MAX_TIME_TOPIC, properties=record.properties, body=record.body, born_host=HOST
+    )
+    play.store.append([copy])
+    play.flush()
+    message_id = records.offset_message_id(HOST, copy.log_offset)
+    play.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, topic=names.CHECK_MAX_TIME_TOPIC, msgId=message_id)
+    play.flush()
+    (opened,) = play.book.open.values()
+    play.join()
+    assert len(play.run_pass(3_600_000)) == 1 and not play.settling.is_moving(opened.root)
 
 
 def test_a_message_whose_op_rocketmq_had_not_written_yet_has_ended() -> None:

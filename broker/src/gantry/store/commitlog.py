@@ -317,9 +317,8 @@ class CommitLog:
 
     def holds(self, log_offset: int, size: int, end: int) -> bool:
         """Whether [log_offset, +size) lies below end and within one segment that is still there."""
-        start = self.segments.start
         return (
-            start <= log_offset
+            self.segments.start <= log_offset < self.segments.end
             and 0 < size <= end - log_offset
             and log_offset % self._segment_bytes + size <= self._segment_bytes
         )

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import frames
+from gantry.leaves.records import BLANK_BYTES_MIN
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.half import SYS_COMMIT
 from gantry.transaction.oplog import TransactionState
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import End
     from gantry.transport.connection import Connection
 
-_REQUESTS_MAX = 64
-_ENDS_MAX = 256
-# Halves of one append.  Their real messages and ops have to fit the smallest segment together.
-_BYTES_MAX = 1 << 20
-_RUN_BYTES_MAX = 1 << 19
+# Ends of one append, and bytes of their halves.
+_REQUESTS_MAX, _BYTES_MAX = 64, 1 << 20
+_ENDS_MAX, _RUN_BYTES_MAX = 256, 1 << 19
+# What an end adds to the bytes of its half: its op, and what a delay adds to the real message.
+_END_BYTES = 1024
 
 
 class SettleRequest(NamedTuple):
@@ -58,9 +59,9 @@ class EndRun(NamedTuple):
 Waiting = SettleRequest | EndRun
 
 
-def pieces(run: EndRun) -> Sequence[Waiting]:
+def pieces(run: EndRun, segment_bytes: int) -> Sequence[Waiting]:
     """Return the run in pieces that fit into one append; as requests where its messages are long."""
-    if run.bytes > _RUN_BYTES_MAX:
+    if run.bytes > _RUN_BYTES_MAX or not _fits(min(len(run.ends), _ENDS_MAX), run.bytes, segment_bytes):
         return requests_of([run])
     if len(run.ends) <= _ENDS_MAX:
         return (run,)
@@ -69,7 +70,7 @@ def pieces(run: EndRun) -> Sequence[Waiting]:
     return [run._replace(ends=run.ends[cut], halves=run.halves[cut]) for cut in cuts]
 
 
-def first_runs(waiting: Sequence[Waiting]) -> list[EndRun]:
+def first_runs(waiting: Sequence[Waiting], segment_bytes: int) -> list[EndRun]:
     """Return the runs with which the list begins, as many as fit into one append."""
     found: list[EndRun] = []
     ends = total = 0
@@ -78,13 +79,14 @@ def first_runs(waiting: Sequence[Waiting]) -> list[EndRun]:
             break
         ends += len(one.ends)
         total += one.bytes
-        if found and (ends > _ENDS_MAX or total > _RUN_BYTES_MAX):
+        is_full = ends > _ENDS_MAX or total > _RUN_BYTES_MAX or not _fits(ends, total, segment_bytes)
+        if found and is_full:
             break
         found.append(one)
     return found
 
 
-def first_requests(waiting: Sequence[Waiting]) -> list[SettleRequest]:
+def first_requests(waiting: Sequence[Waiting], segment_bytes: int) -> list[SettleRequest]:
     """Return the requests with which the list begins, as many as fit into one append."""
     found: list[SettleRequest] = []
     total = 0
@@ -92,7 +94,7 @@ def first_requests(waiting: Sequence[Waiting]) -> list[SettleRequest]:
         if not isinstance(one, SettleRequest) or len(found) == _REQUESTS_MAX:
             break
         total += one.half.size
-        if found and total > _BYTES_MAX:
+        if found and (total > _BYTES_MAX or not _fits(len(found) + 1, total, segment_bytes)):
             break
         found.append(one)
     return found
@@ -112,6 +114,11 @@ def replies(runs: Sequence[EndRun]) -> Iterator[tuple[Connection, bytearray, int
         encoded, count = frames.encode_end_replies(ends)
         if count:
             yield connection, encoded, count
+
+
+def _fits(ends: int, half_bytes: int, segment_bytes: int) -> bool:
+    """Return whether one segment holds the records of these ends, which are appended together."""
+    return half_bytes + ends * _END_BYTES + BLANK_BYTES_MIN <= segment_bytes
 
 
 def _requests(run: EndRun) -> Iterator[SettleRequest]:

@@ -49,7 +49,8 @@ class Ends:
         if usual is not None:
             halves, checks, size = usual
             self._counts.answered += checks
-            self._settling.submit(*pieces(EndRun(connection, ends, halves, size)))
+            run = EndRun(connection, ends, halves, size)
+            self._settling.submit(*pieces(run, self._store.settings.segment_bytes))
             return
         for end in ends:
             self._end_one(connection, end, warm_from)

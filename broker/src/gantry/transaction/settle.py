@@ -104,13 +104,14 @@ class Settling:
     def flush(self) -> None:
         """Append the ends that were submitted in this turn of the loop, in their order."""
         waiting, self._waiting = self._waiting, []
+        segment_bytes = self._store.settings.segment_bytes
         try:
             while waiting:
-                if runs := endruns.first_runs(waiting):
+                if runs := endruns.first_runs(waiting, segment_bytes):
                     is_done = self._settle_runs(runs)
                     waiting[: len(runs)] = [] if is_done else endruns.requests_of(runs)
                 else:
-                    requests = endruns.first_requests(waiting)
+                    requests = endruns.first_requests(waiting, segment_bytes)
                     self._settle(requests)
                     del waiting[: len(requests)]
         finally:
@@ -208,8 +209,9 @@ class Settling:
             if isinstance(error, DiskFullError):
                 self._shut(error)
             return False
-        # Otherwise the append was confirmed at once.
-        if copy.log_offset >= self._store.dispatched.offset:
+        # A copy that begins its transaction (a half that RocketMQ gave up) has no place that others name before its
+        # dispatch.  Below the dispatched mark the append was confirmed at once.
+        if copy.queue_offset != root and copy.log_offset >= self._store.dispatched.offset:
             self._pending.moves(root, copy.queue_offset)
         return True
 
