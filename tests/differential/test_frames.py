@@ -173,7 +173,9 @@ def test_replies(values: list[tuple[int, int, int, bytes, bool]], host: bytes, r
             send.queue_offset, send.log_offset = offset, offset * 2
             sends.append(send)
         replies.append(bytes(module.encode_send_replies(sends, host, region)))
-    assert replies[0] == replies[1]
+        handles = [b"" if number % 3 == 0 else b"djEg_-=" * number for number in range(len(sends))]
+        replies.append(bytes(module.encode_send_replies(sends, host, region, handles)))
+    assert replies[:2] == replies[2:]
 
 
 def test_the_leaves_in_use_are_the_compiled_ones_unless_told_otherwise() -> None:

@@ -260,8 +260,27 @@ def test_messages_of_a_batch(body: bytes, shared: bytes, count_max: int) -> None
     assert found[: len(found) // 2] == found[len(found) // 2 :]
 
 
+counts = st.dictionaries(st.sampled_from(["T", "主题", "Orders"]), st.integers(0, 8))
+kinds = st.dictionaries(st.sampled_from(["T", "主题", "Orders"]), st.tuples(st.integers(0, 8), st.integers(0, 4)))
+
+
 @hostile
-@given(messages, st.dictionaries(st.sampled_from(["T", "主题", "Orders"]), st.integers(0, 8)), st.integers(0, 2047))
+@given(messages, counts, kinds, st.lists(st.sampled_from([0, 1, 2, 512, 2048, 4096, 4097]), min_size=5, max_size=5))
+def test_messages_sorted(
+    values: list[tuple[object, ...]], queues: dict[str, int], typed: dict[str, tuple[int, int]], traits: list[int]
+) -> None:
+    found: list[object] = []
+    for leaf in (pure_leaf, fast):
+        sends, _ = sealed(leaf, [("T" if len(str(one[0])) > 9 else one[0], *one[1:]) for one in values])
+        for number, send in enumerate(sends):
+            send.traits, send.queue_id = traits[number], send.queue_id % 5  # type: ignore[attr-defined]
+        parts = leaf("runs").sort(sends, queues, typed, 250, 100, 40)
+        found.append(parts and [[sends.index(send) for send in part] for part in parts])
+    assert found[0] == found[1]
+
+
+@hostile
+@given(messages, counts, st.integers(0, 2047))
 def test_plain_messages(values: list[tuple[object, ...]], queues: dict[str, int], traits: int) -> None:
     counts = []
     for leaf in (pure_leaf, fast):

@@ -48,6 +48,26 @@ def test_the_order_of_a_level_is_the_order_of_sending() -> None:
     assert play.visible() == [b"%d" % number for number in range(300)]
 
 
+def test_what_is_due_takes_nothing_along_that_is_not() -> None:
+    play = DelayPlay()
+    for number in range(3):
+        play.send(b"%d" % number, DELAY="1")
+        play.pass_ms(100)
+    play.pass_ms(700)
+    assert play.visible() == [b"0"]
+    play.pass_ms(200)
+    assert play.visible() == [b"0", b"1", b"2"]
+
+
+def test_of_messages_that_are_due_together_those_that_were_recalled_are_left_out() -> None:
+    play = DelayPlay()
+    for name in ("a", "b", "c"):
+        play.send(name.encode(), UNIQ_KEY=name, TIMER_DELAY_MS="1500")
+    assert play.ask(24012, id="b", operator="me").code == 0
+    play.pass_ms(2000)
+    assert play.visible() == [b"a", b"c"] and play.service.counts.cancelled == 1
+
+
 def test_times_far_ahead_wait_far_away_and_come_in_their_order() -> None:
     play = DelayPlay()
     for hours in (50, 2, 70, 1):

@@ -15,7 +15,8 @@ TWINS = {
     "queues": {"by_queue", "gather", "number", "pack_entries", "select", "stretches", "valid_count", "within"},
     "keys": {"hashed", "link", "matches"},
     "properties": {"pick", "scan"},
-    "runs": {"entries", "plain", "seal"},
+    "runs": {"entries", "joint_ids", "plain", "seal", "sort", "unpack"},
+    "delays": {"codes", "deliveries", "entries_at", "handles", "hide", "pack_coded", "ready"},
     "hashes": {"crc31", "index_hash", "java_hash"},
 }
 # Except where the pure code itself is looked at.

@@ -11,15 +11,17 @@ from gantry.leaves.properties import (
     TRAIT_ENDS_OPEN,
     TRAIT_INNER_BATCH,
     TRAIT_LMQ,
+    TRAIT_NAMES_DELAY,
     TRAIT_POP_CK,
     TRAIT_REPLY,
+    TRAIT_SHARDING_KEY,
     TRAIT_TIMER_CANCEL,
     TRAIT_TRANSACTION,
     TRAIT_UNIQUE_KEY,
     TRAIT_WAIT_FALSE,
 )
 
-EVERY_TRAIT = 2047
+EVERY_TRAIT = 8191
 
 
 def pairs(*items: tuple[str, str]) -> bytes:
@@ -53,7 +55,7 @@ def test_a_value_may_hold_the_name_separator() -> None:
 
 def test_the_later_of_two_equal_names_counts() -> None:
     data = pairs(("WAIT", "false"), ("WAIT", "true"), ("TAGS", "x"), ("TAGS", "paid"), ("DELAY", "3"), ("DELAY", "0"))
-    assert properties.scan(data) == (0, b"", b"", 3433164)
+    assert properties.scan(data) == (TRAIT_NAMES_DELAY, b"", b"", 3433164)
     assert properties.get(data, b"TAGS") == b"paid"
     assert properties.parse(data)["WAIT"] == "true"
 
@@ -63,12 +65,13 @@ def test_the_later_of_two_equal_names_counts() -> None:
 )
 @pytest.mark.parametrize(("value", "asks"), [("1", True), ("0", False), ("00", False), ("-1", False), ("x", True)])
 def test_a_delay_is_asked_for_unless_it_is_zero_or_negative(name: str, value: str, asks: bool) -> None:
-    assert traits_of((name, value)) == (TRAIT_DELAY if asks else 0)
+    named = 0 if name == "__STARTDELIVERTIME" else TRAIT_NAMES_DELAY
+    assert traits_of((name, value)) == (TRAIT_DELAY | named if asks else named)
 
 
 def test_one_kind_of_delay_does_not_take_back_another() -> None:
-    assert traits_of(("DELAY", "3"), ("TIMER_DELAY_MS", "0")) == TRAIT_DELAY
-    assert traits_of(("TIMER_DELAY_MS", "3"), ("TIMER_DELAY_MS", "0")) == 0
+    assert traits_of(("DELAY", "3"), ("TIMER_DELAY_MS", "0")) == TRAIT_DELAY | TRAIT_NAMES_DELAY
+    assert traits_of(("TIMER_DELAY_MS", "3"), ("TIMER_DELAY_MS", "0")) == TRAIT_NAMES_DELAY
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,7 @@ def test_one_kind_of_delay_does_not_take_back_another() -> None:
         ("INNER_NUM", "x", TRAIT_INNER_BATCH),
         ("TIMER_DEL_UNIQKEY", "x", TRAIT_TIMER_CANCEL),
         ("UNIQ_KEY", "x", TRAIT_UNIQUE_KEY),
+        ("__SHARDINGKEY", "x", TRAIT_SHARDING_KEY),
     ],
 )
 def test_a_trait_follows_from_its_property(name: str, value: str, trait: int) -> None:

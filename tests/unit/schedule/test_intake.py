@@ -98,7 +98,7 @@ def test_a_message_with_a_time_is_answered_with_its_handle() -> None:
     timed, level, retry = message(TIMER_DELAY_MS="5"), message(DELAY="1"), message("%RETRY%g", TIMER_DELAY_MS="5")
     for send in (timed, level, retry):
         assert delays.take(send) is None
-    handle = handles.decode(delays.extras(timed)["recallHandle"])
-    assert handle == handles.Handle("orders", "b", clock.now_ms() + 5, "u")
-    assert delays.extras(level) == delays.extras(retry) == {}
-    assert intake(is_recall_allowed=False)[0].extras(timed) == {}
+    found = delays.handles([timed, level, retry])
+    assert handles.decode(found[0].decode()) == handles.Handle("orders", "b", clock.now_ms() + 5, "u")
+    assert found[1:] == [b"", b""]
+    assert intake(is_recall_allowed=False)[0].handles([timed]) == ()

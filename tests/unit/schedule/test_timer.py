@@ -12,7 +12,7 @@ START_MS = 1_700_000_000_000
 
 def run_until(timer: Timer, dues: dict[int, int], now_ms: int, count_max: int = 3) -> list[int]:
     """Everything that is due, in the order in which it comes."""
-    for _ in timer.approach(now_ms + BUCKET_MS, dues.get):
+    for _ in timer.approach(now_ms + BUCKET_MS, lambda offsets: [dues.get(offset) for offset in offsets]):
         pass
     found: list[int] = []
     while True:

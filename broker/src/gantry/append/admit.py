@@ -18,9 +18,9 @@ length.  So every admitted message can become a half or a delayed message, be pu
 a dead letter.  `OURS_BYTES_MAX` is the sum of all these additions at their longest.  A redelivery brings most of them
 along; only the last part of the sum is left for it to fill.
 
-`admit` checks one message.  It stores the result for a topic in `queues`, so that the loop over a run looks into one
-table and compares a few numbers; after a change of a topic `topic_changed` has to be called.  Only topics to which
-nothing special applies are stored: absence there means "call admit", never "refuse".
+`admit` checks one message.  It stores the result for a topic in `queues` or `typed`, so that the loop over a run looks
+into one table and compares a few numbers; after a change of a topic `topic_changed` has to be called.  Only topics to
+which nothing special applies, or nothing but a type, are stored: absence there means "call admit", never "refuse".
 
 A refusal is a value.  Nothing here uses sockets, time or the store.
 """
@@ -172,6 +172,7 @@ class Admission:
     ) -> None:
         self.redeliveries = RedeliveryCounts()
         self.queues: dict[str, int] = {}  # topics without specialities: how many queue ids they have
+        self.typed: dict[str, tuple[int, int]] = {}  # the same of topics for one type of message, and its kind
         self.gate = gate
         self.limits = limits
         self.is_writable = True  # the broker's own permission
@@ -185,11 +186,13 @@ class Admission:
     def topic_changed(self, name: str) -> None:
         """Forget what is stored about a topic that was created, changed or deleted."""
         self.queues.pop(name, None)
+        self.typed.pop(name, None)
 
     def set_writable(self, is_writable: bool) -> None:
         """Set whether the broker has permission to write."""
         self.is_writable = is_writable
         self.queues.clear()
+        self.typed.clear()
 
     def admit(self, send: Send) -> Refusal | None:
         """Return why a message is refused, or None: then its queue is chosen, and a dead letter is readdressed.
@@ -209,8 +212,12 @@ class Admission:
         limits = limits_of(topic.name, topic.attributes, self.checks_type)
         if topic.filter_type == MULTI_TAG:
             send.sys_flag |= SYS_MULTI_TAGS
-        elif limits is None and (self.is_writable or not topic.order):
-            self.queues[topic.name] = max(topic.write_queues, topic.read_queues)
+        elif self.is_writable or not topic.order:
+            count = max(topic.write_queues, topic.read_queues)
+            if limits is None:
+                self.queues[topic.name] = count
+            elif limits.kind:
+                self.typed[topic.name] = count, limits.kind
         refusal = content_refusal(send) or self.limits.refusal(send)
         if refusal is None and limits is not None and not send.batch:
             return limits.refusal(send)

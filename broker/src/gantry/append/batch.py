@@ -34,11 +34,12 @@ if TYPE_CHECKING:
 
 Run = tuple["Connection", list["Send"]]
 Halves = tuple["Connection", list["Send"], list[int]]
-"""A run of half messages, and the queues that their replies name."""
+"""A run of messages that were readdressed (halves, delayed ones), and the queues that their replies name."""
+
+Handles = Callable[[Sequence["Send"]], Sequence[bytes]]
+"""Returns the recall handle of each stored message, empty for those that have none."""
 
 GATE_DISK_FULL = "disk full"
-
-Extras = Callable[["Send"], dict[str, str]]
 
 _REGION_MARK = b"MSG_REGION\x01"
 _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
@@ -96,12 +97,12 @@ class Appender:
         connection: Connection,
         sends: list[Send],
         answered_queues: Sequence[int] | None = None,
-        extras: Extras | None = None,
+        handles: Handles | None = None,
     ) -> Refusal | None:
         """Append messages that want a reply each; on a refusal none is in the log and none has been answered.
 
         answered_queues: what the replies say about the queues, where it is not what the log says (half and delayed
-        messages).  extras: what a reply says beyond the usual.
+        messages).  handles: the recall handles that the replies name.
         """
         end = self._append(self._sealed([(connection, sends)]))
         if isinstance(end, Refusal):
@@ -109,11 +110,11 @@ class Appender:
         if answered_queues is not None:
             for send, queue_id in zip(sends, answered_queues, strict=True):
                 send.queue_id = queue_id
-        self._answer(end, connection, sends, extras)
+        self._answer(end, connection, sends, handles)
         return None
 
-    def append_halves(self, gathered: Sequence[Halves]) -> Refusal | None:
-        """Append the half messages of several connections as one run; on a refusal as in `append_run`."""
+    def append_halves(self, gathered: Sequence[Halves], handles: Handles | None = None) -> Refusal | None:
+        """Append readdressed messages of several connections as one run; handles and refusals as in `append_run`."""
         plain = [(connection, sends) for connection, sends, _ in gathered]
         end = self._append(self._sealed(plain), is_scanned=True)
         if isinstance(end, Refusal):
@@ -121,31 +122,30 @@ class Appender:
         for _, sends, queues in gathered:
             for send, queue_id in zip(sends, queues, strict=True):
                 send.queue_id = queue_id
-        self._answer_all(end, plain)
+        self._answer_all(end, plain, handles)
         return None
 
-    def _answer_all(self, end: int, gathered: Sequence[Run]) -> None:
+    def _answer_all(self, end: int, gathered: Sequence[Run], handles: Handles | None = None) -> None:
         if self._acks.waits(end):
             for connection, sends in gathered:
-                self._answer(end, connection, sends)
+                self._answer(end, connection, sends, handles)
             return
-        encode, host, region = frames.encode_send_replies, self._marks.store_host, self._marks.region
         count = 0
         for connection, sends in gathered:
-            replies = encode(sends, host, region)
+            replies = self._replies(sends, handles)
             if replies:
                 connection.write(replies)
                 count += len(sends)
         self._acks.not_parked(count)
 
-    def _answer(self, end: int, connection: Connection, sends: list[Send], extras: Extras | None = None) -> None:
+    def _answer(self, end: int, connection: Connection, sends: list[Send], handles: Handles | None = None) -> None:
         if self._acks.waits(end):
             hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
             if hasty:
                 # RocketMQ: WAIT=false asks for an answer before flush and slaves have it.
                 sends = [send for send in sends if not send.traits & properties.TRAIT_WAIT_FALSE]
-                connection.write(self._replies(hasty, extras))
-        replies = self._replies(sends, extras)
+                connection.write(self._replies(hasty, handles))
+        replies = self._replies(sends, handles)
         if replies:
             self._acks.park(end, connection, replies, len(sends))
 
@@ -191,16 +191,9 @@ class Appender:
         send.traits &= ~(properties.TRAIT_POP_CK | properties.TRAIT_ENDS_OPEN)
         return properties.PAIR_END.join(kept) + properties.PAIR_END
 
-    def _replies(self, sends: Sequence[Send], extras: Extras | None = None) -> bytes | bytearray:
-        plain = frames.encode_send_replies(sends, self._marks.store_host, self._marks.region)
-        if extras is None:
-            return plain
-        answered = [send for send in sends if not send.is_oneway]
-        _, replies = frames.decode(plain, 0, len(plain))
-        for send, one in zip(answered, replies, strict=True):
-            assert isinstance(one, frames.Command)
-            one.ext.update(extras(send))
-        return b"".join([frames.encode(one) for one in replies if isinstance(one, frames.Command)])
+    def _replies(self, sends: Sequence[Send], handles: Handles | None = None) -> bytearray:
+        found = () if handles is None else handles(sends)
+        return frames.encode_send_replies(sends, self._marks.store_host, self._marks.region, found)
 
     def _joint_reply(self, request: Send, sends: Sequence[Send]) -> bytes:
         first = sends[0]

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
-from gantry.leaves import properties
+from gantry.leaves import properties, runs
 from gantry.model import names
 from gantry.model.message import RESERVED_PROPERTIES, SHARDING_KEY, SYS_PREPARED, SYS_TRANSACTION_MASK
 from gantry.wire.codes import ResponseCode
@@ -35,8 +35,7 @@ COUNT_MAX = "property.count.max"
 MESSAGE_TYPE = "message.type"
 
 _RESERVED = frozenset(name.encode() for name in RESERVED_PROPERTIES)
-_SHARDING_KEY = SHARDING_KEY.encode()
-_DELAYS = (b"DELAY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
+_KINDS = {"NORMAL": runs.KIND_NORMAL, "FIFO": runs.KIND_FIFO, "DELAY": runs.KIND_DELAY}
 _HOW = {
     "NORMAL": "send it without delay, transaction and sharding key",
     "FIFO": f"send it with the property {SHARDING_KEY}",
@@ -53,6 +52,13 @@ class TopicLimits:
     body_bytes_max: int | None = None
     property_count_max: int | None = None
     message_type: str | None = None
+
+    @property
+    def kind(self) -> int:
+        """Return the kind of `runs.sort` when the limits are nothing but a type that it knows, else 0."""
+        if self.body_bytes_max is not None or self.property_count_max is not None:
+            return 0
+        return _KINDS.get(self.message_type or "", 0)
 
     def refusal(self, send: Send) -> Refusal | None:
         """Return why this message exceeds the limits; None when it does not."""
@@ -79,10 +85,9 @@ def type_of(send: Send) -> str:
         return "TRANSACTION"
     if send.traits & properties.TRAIT_TIMER_CANCEL:
         return _ANY
-    sharding_key, *delays = properties.pick(send.properties, (_SHARDING_KEY, *_DELAYS))
-    if send.traits & properties.TRAIT_DELAY or any(value is not None for value in delays):
+    if send.traits & (properties.TRAIT_DELAY | properties.TRAIT_NAMES_DELAY):
         return "DELAY"
-    return "NORMAL" if sharding_key is None else "FIFO"
+    return "FIFO" if send.traits & properties.TRAIT_SHARDING_KEY else "NORMAL"
 
 
 def limits_of(topic: str, attributes: Mapping[str, str], checks_type: bool = True) -> TopicLimits | None:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 from gantry.leaves._choice import COMPILED, why_pure
 
 if TYPE_CHECKING or not COMPILED:
-    from gantry.leaves import frames, halves, hashes, keys, openhalves, properties, queues, records, runs
+    from gantry.leaves import delays, frames, halves, hashes, keys, openhalves, properties, queues, records, runs
 else:
-    from gantry.leaves._fast import frames, halves, hashes, keys, openhalves, properties, queues, records, runs
+    from gantry.leaves._fast import delays, frames, halves, hashes, keys, openhalves, properties, queues, records, runs
 
 __all__ = [
     "COMPILED",
+    "delays",
     "frames",
     "halves",
     "hashes",

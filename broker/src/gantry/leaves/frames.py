@@ -147,20 +147,24 @@ def encode_success(opaque: int) -> bytes:
     return _PREFIX.pack(4 + len(header), len(header)) + header
 
 
-def encode_send_replies(sends: Iterable[Send], store_host: bytes, region: str) -> bytearray:
+def encode_send_replies(
+    sends: Iterable[Send], store_host: bytes, region: str, handles: Sequence[bytes] = ()
+) -> bytearray:
     """The success replies of stored sends, one frame each, in their order; one-way sends have none.
 
     `store_host` is the address that goes into message ids, 4 or 16 bytes and an i32 port.  Always JSON: every client
-    decodes a response by the type byte of its frame, or knows nothing but JSON.
+    decodes a response by the type byte of its frame, or knows nothing but JSON.  handles: a recall handle for each of
+    the sends, in base64, or nothing for those that have none.
     """
     replies = bytearray()
     host = store_host.hex().upper()
     fields = f'{{"code":0,"extFields":{{"MSG_REGION":{quoted(region)},"TRACE_ON":"true","msgId":"{host}'
-    for send in sends:
+    for number, send in enumerate(sends):
         if send.rpc_flag & FLAG_ONEWAY:
             continue
+        handle = f'"recallHandle":"{handles[number].decode("ascii")}",' if handles and handles[number] else ""
         header = (
-            f'{fields}{send.log_offset:016X}","queueId":"{send.queue_id}","queueOffset":"{send.queue_offset}",'
+            f'{fields}{send.log_offset:016X}","queueId":"{send.queue_id}","queueOffset":"{send.queue_offset}",{handle}'
             f'"transactionId":{quoted(send.unique_key.decode("utf-8", "replace"))}}},"flag":1,"language":"PYTHON",'
             f'"opaque":{send.opaque},"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
         ).encode()

@@ -28,12 +28,15 @@ TRAIT_CHECK_IMMUNITY = 128  # has a CHECK_IMMUNITY_TIME_IN_SECONDS
 TRAIT_INNER_BATCH = 256  # has an INNER_NUM: several messages in one record
 TRAIT_TIMER_CANCEL = 512  # has a TIMER_DEL_UNIQKEY: cancels a timer message
 TRAIT_ENDS_OPEN = 1024  # the last pair lacks its 0x02
+TRAIT_SHARDING_KEY = 2048  # has a __SHARDINGKEY: the order of its messages counts
+TRAIT_NAMES_DELAY = 4096  # has DELAY or a TIMER_ property for a delay, whatever its value
 
 NAME_END = b"\x01"
 PAIR_END = b"\x02"
 UNWRITTEN = bytes(512)
 """A sector that was never written.  No record's properties may hold one: see `store.logscan`."""
 
+_CLOUD_DETAIL = 4  # of the cloud product's property, by which RocketMQ's proxy knows no delayed message
 _KEYS, _TAGS, _UNIQUE_KEY, _WAIT, _TRANSACTION, _DELAY, _TYPE, _PRESENT = range(8)
 _SCANNED: dict[bytes, tuple[int, int]] = {
     b"KEYS": (_KEYS, 0),
@@ -52,6 +55,7 @@ _SCANNED: dict[bytes, tuple[int, int]] = {
     b"INNER_MULTI_DISPATCH": (_PRESENT, TRAIT_LMQ),
     b"CHECK_IMMUNITY_TIME_IN_SECONDS": (_PRESENT, TRAIT_CHECK_IMMUNITY),
     b"INNER_NUM": (_PRESENT, TRAIT_INNER_BATCH),
+    b"__SHARDINGKEY": (_PRESENT, TRAIT_SHARDING_KEY),
 }
 
 
@@ -85,6 +89,8 @@ def scan(properties: bytes) -> tuple[int, bytes, bytes, int]:
         elif kind == _DELAY:
             asks = value[0] != 0x2D and value.strip(b"0") != b""
             delays = delays | 1 << detail if asks else delays & ~(1 << detail)
+            if detail < _CLOUD_DETAIL:
+                traits |= TRAIT_NAMES_DELAY
         else:
             traits |= detail
     if unique_key:

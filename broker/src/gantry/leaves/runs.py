@@ -1,6 +1,7 @@
 """A run of sends on its way into the log, each step for the whole run.
 
     plain     how many of them need no closer look by `append.admit`
+    sort      a run of plain and delayed ones, by which of both they are
     unpack    the messages in the body of a batch request
     seal      the last touches: the broker's own properties, the address that a message came from, and the bits of the
               sys flag that only the broker sets
@@ -15,7 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY, UNWRITTEN, scan
+from gantry.leaves.properties import (
+    PAIR_END,
+    TRAIT_DELAY,
+    TRAIT_ENDS_OPEN,
+    TRAIT_NAMES_DELAY,
+    TRAIT_POP_CK,
+    TRAIT_SHARDING_KEY,
+    TRAIT_TIMER_CANCEL,
+    TRAIT_TRANSACTION,
+    TRAIT_UNIQUE_KEY,
+    UNWRITTEN,
+    scan,
+)
 from gantry.leaves.records import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
@@ -26,6 +39,10 @@ from gantry.leaves.records import (
 from gantry.leaves.requests import Send
 from gantry.leaves.stored import Entry
 
+KIND_NORMAL, KIND_FIFO, KIND_DELAY = 1, 2, 3
+"""What RocketMQ calls the type of a message that is in no transaction."""
+
+_UNSORTED = TRAIT_TRANSACTION | TRAIT_TIMER_CANCEL
 _SEALED_TRAITS = TRAIT_UNIQUE_KEY | TRAIT_POP_CK
 
 
@@ -62,6 +79,38 @@ def plain(
         ):
             return number
     return len(sends)
+
+
+def sort(
+    sends: Sequence[Send],
+    queues: Mapping[str, int],
+    typed: Mapping[str, tuple[int, int]],
+    body_bytes_max: int,
+    properties_bytes_max: int,
+    unique_key_bytes_max: int,
+) -> tuple[list[Send], list[Send]] | None:
+    """The plain messages and those that ask for a delay, each in their order; None when one is neither.
+
+    As for `plain`; the topics of `typed` have as many queues and take only messages of the kind that stands there.
+    """
+    found: tuple[list[Send], list[Send]] = [], []
+    for send in sends:
+        count, kind = queues.get(send.topic, 0), 0
+        if not count:
+            count, kind = typed.get(send.topic, (0, 0))
+        if kind and kind != _kind(send.traits):
+            return None
+        limits = body_bytes_max, properties_bytes_max, unique_key_bytes_max, _UNSORTED, SYS_TRANSACTION_BITS
+        if not plain((send,), {send.topic: count}, *limits):
+            return None
+        found[send.traits & TRAIT_DELAY != 0].append(send)
+    return found
+
+
+def _kind(traits: int) -> int:
+    if traits & (TRAIT_DELAY | TRAIT_NAMES_DELAY):
+        return KIND_DELAY
+    return KIND_FIFO if traits & TRAIT_SHARDING_KEY else KIND_NORMAL
 
 
 def unpack(request: Send, count_max: int) -> tuple[int, list[Send]]:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import NOT_PLAIN, SYS_COMMIT_BIT, UNIQUE_KEY_BYTES_MAX, Admission
-from gantry.append.batch import Appender, Extras, Halves, Run
+from gantry.append.batch import Appender, Halves, Handles, Run
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, runs
 from gantry.leaves.records import SYS_TRANSACTION_BITS
@@ -61,6 +61,7 @@ class SendHandler:
         self._delays = delays
         self.gathered: list[Run] = []  # runs of this turn of the loop, plain or of halves, to be appended at its end
         self._gathered_halves: list[Halves] = []  # those of the runs above that are halves
+        self._gathered_delayed: list[Halves] = []  # and those that are delayed messages
         self._gathered_bytes = 0  # about: as they came over the wire
         # The runs of the current or last call.  Of these, in `_begun`: refused messages with -1, others with the end
         # of the log before their append.
@@ -81,6 +82,8 @@ class SendHandler:
             self._gather(connection)
         elif all(not send.batch and self._halves.wants(send) for send in sends):
             self._take_halves(connection, sends)
+        elif (sorted_ones := self._sorted(sends)) is not None:
+            self._take_sorted(connection, *sorted_ones)
         else:
             self.append_gathered()
             self._under_way = (run,)
@@ -90,18 +93,23 @@ class SendHandler:
         """Append what was gathered; each message is answered when it is confirmed."""
         gathered, self.gathered, self._gathered_bytes = self.gathered, [], 0
         halves, self._gathered_halves = self._gathered_halves, []
+        delayed, self._gathered_delayed = self._gathered_delayed, []
         if not gathered:
             return
         self._under_way = gathered
         self._begun.clear()
         plain = gathered
-        if halves:
-            of_halves = {id(sends) for _, sends, _ in halves}
-            plain = [run for run in gathered if id(run[1]) not in of_halves]
+        if halves or delayed:
+            others = {id(sends) for _, sends, _ in halves + delayed}
+            plain = [run for run in gathered if id(run[1]) not in others]
         if plain:
             self._append_plain(plain)
         if halves:
             self._append_halves(halves)
+        if delayed:
+            for _, sends, _ in delayed:
+                self._halves.saw_plain(sends[0].group)
+            self._append_halves(delayed, self._delays.handles)
 
     def _gather(self, connection: Connection) -> None:
         self._gathered_bytes += connection.batch_bytes
@@ -133,6 +141,45 @@ class SendHandler:
         sizes = limits.body_bytes_max, limits.properties_bytes_max, UNIQUE_KEY_BYTES_MAX
         return runs.plain(sends, queues, *sizes, traits, sys_flags) == len(sends)
 
+    def _are_plain_of_batch(self, sends: Sequence[Send]) -> bool:
+        found = self._sorted(sends)
+        return found is not None and not found[1]
+
+    def _sorted(self, sends: Sequence[Send]) -> tuple[list[Send], list[Send]] | None:
+        """Return the plain and the delayed messages of a run without others; None when there are others."""
+        admission, limits = self._admission, self._admission.limits
+        sizes = limits.body_bytes_max, limits.properties_bytes_max, UNIQUE_KEY_BYTES_MAX
+        return runs.sort(sends, admission.queues, admission.typed, *sizes)
+
+    def _take_sorted(self, connection: Connection, plain: list[Send], delayed: list[Send]) -> None:
+        if plain:
+            self.gathered.append((connection, plain))
+        while delayed:
+            queues = [send.queue_id for send in delayed]
+            count = self._delays.hide(delayed)
+            if count:
+                self._gather_delayed(connection, delayed[:count], queues[:count])
+            if count < len(delayed):
+                self._take_delayed(connection, delayed[count])
+            delayed = delayed[count + 1 :]
+        if self.gathered:
+            self._gather(connection)
+
+    def _take_delayed(self, connection: Connection, send: Send) -> None:
+        """Gather one delayed message that needed a closer look, or refuse it; one that is due is a plain one."""
+        topic, queue_id = send.topic, send.queue_id
+        refusal = self._delays.take(send)
+        if refusal is not None:
+            self._refuse(connection, [send], refusal)
+        elif send.topic == topic:
+            self.gathered.append((connection, [send]))
+        else:
+            self._gather_delayed(connection, [send], [queue_id])
+
+    def _gather_delayed(self, connection: Connection, sends: list[Send], queues: list[int]) -> None:
+        self.gathered.append((connection, sends))
+        self._gathered_delayed.append((connection, sends, queues))
+
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:
         """Append the messages that are admitted, which are answered when confirmed; refuse the others now."""
         admission = self._admission
@@ -159,7 +206,7 @@ class SendHandler:
             self._append_disguised(connection, halves, self._take_half)
         if delayed:
             self._halves.saw_plain(delayed[0].group)
-            self._append_disguised(connection, delayed, self._delays.take, self._delays.extras)
+            self._append_disguised(connection, delayed, self._delays.take, self._delays.handles)
 
     def unanswered(self) -> list[Run]:
         """After an exception: return the messages of the failed call that are neither in the log nor refused.
@@ -204,10 +251,10 @@ class SendHandler:
             self._gathered_halves.append((connection, taken, queues))
             self._gather(connection)
 
-    def _append_halves(self, gathered: list[Halves]) -> None:
+    def _append_halves(self, gathered: list[Halves], handles: Handles | None = None) -> None:
         log_end = self._appender.log_end
         self._begun += [(log_end, sends) for _, sends, _ in gathered]
-        refusal = self._appender.append_halves(gathered)
+        refusal = self._appender.append_halves(gathered, handles)
         if refusal is None:
             return
         if len(gathered) == 1:
@@ -217,7 +264,7 @@ class SendHandler:
         del self._begun[-len(gathered) :]
         for run in gathered:
             self._begun.append((self._appender.log_end, run[1]))
-            refusal = self._appender.append_halves([run])
+            refusal = self._appender.append_halves([run], handles)
             if refusal is not None:
                 self._refuse(*run[:2], refusal)
 
@@ -226,7 +273,7 @@ class SendHandler:
         connection: Connection,
         sends: list[Send],
         take: Callable[[Send], Refusal | None],
-        extras: Extras | None = None,
+        handles: Handles | None = None,
     ) -> None:
         """Append the messages that `take` accepts; their answers name the queue that they were sent to."""
         taken: list[Send] = []
@@ -242,7 +289,7 @@ class SendHandler:
         if not taken:
             return
         self._begun.append((self._appender.log_end, taken))
-        refusal = self._appender.append_run(connection, taken, queues, extras)
+        refusal = self._appender.append_run(connection, taken, queues, handles)
         if refusal is not None:
             self._refuse(connection, taken, refusal)
 
@@ -259,7 +306,7 @@ class SendHandler:
         refusal = self._admission.admit_batch(request)
         if refusal is None:
             limits, topic = self._admission.limits, self._admission.limits_of(request.topic)
-            found = messages_of(request, limits, self._batch_messages_max, topic, self._are_plain)
+            found = messages_of(request, limits, self._batch_messages_max, topic, self._are_plain_of_batch)
             if isinstance(found, Refusal):
                 refusal = found
             else:

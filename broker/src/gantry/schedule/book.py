@@ -12,6 +12,7 @@ This module uses no clock, no disk and no messages: times and marks are argument
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from gantry.schedule.cancels import Cancels
@@ -56,6 +57,15 @@ class DelayBook:
         self.eras.came(offset, due_ms)
         self.timer.add(offset, due_ms)
         self.timer_end = offset + 1
+
+    def came_all(self, offsets: Sequence[int], dues_ms: Sequence[int]) -> None:
+        """Add timer messages at the end of their queue; call `advance` before."""
+        if min(dues_ms) < self.eras.newest_ms:
+            for offset, due_ms in zip(offsets, dues_ms, strict=True):
+                self.came(offset, due_ms)
+            return
+        self.timer.add_all(offsets, dues_ms)
+        self.timer_end = offsets[-1] + 1
 
     def advance(self, now_ms: int) -> int:
         """Return the time in ms before which all due timer messages are delivered and confirmed."""

@@ -6,6 +6,7 @@ bounded by the number of pending messages, and a start finds every cancel that s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from gantry.schedule import disguise
@@ -27,6 +28,10 @@ class Cancels:
         """Cancel the message of this name that is due at this time; an empty name is ignored."""
         if name:
             self._names.setdefault(due_ms, set()).add(name)
+
+    def touches(self, dues_ms: Iterable[int]) -> bool:
+        """Return whether any message that is due at one of these times was cancelled."""
+        return bool(self._names) and not self._names.keys().isdisjoint(dues_ms)
 
     def has(self, due_ms: int, address: Address) -> bool:
         """Return whether this message was cancelled."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 # Seconds from when a message was due to when its delivery was written.
 LATENESS_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 60.0, 600.0)
@@ -35,6 +36,15 @@ class DelayCounts:
         self.recalls = 0  # accepted requests to cancel a message
         self.latenesses = [0] * (len(LATENESS_BOUNDS_S) + 1)
         self.late_sum_s = 0.0
+
+    def deliver_all(self, kind: str, now_ms: int, dues_ms: Sequence[int]) -> None:
+        """Count deliveries that were written now, by when they were due."""
+        self.delivered[kind] += len(dues_ms)
+        latenesses = self.latenesses
+        for due_ms in dues_ms:
+            seconds = (now_ms - due_ms) / 1000 if due_ms < now_ms else 0.0
+            self.late_sum_s += seconds
+            latenesses[bisect_left(LATENESS_BOUNDS_S, seconds)] += 1
 
     def deliver(self, kind: str, late_ms: int) -> None:
         """Count a delivery that was written `late_ms` after it was due."""

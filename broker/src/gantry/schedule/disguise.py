@@ -11,6 +11,8 @@ record: by this a start finds out what was delivered before a crash.
 A *cancel* is a message in the timer topic too: TIMER_DEL_UNIQKEY names topic and unique key of the message that is not
 to be delivered, TIMER_OUT_MS the time when that message is due.
 
+`leaves.delays` does the same to whole runs of messages that need no closer look.
+
 Source: RocketMQ's `HookUtils` and `TimerMessageStore`; facts 6 of the protocol.
 """
 
@@ -18,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.leaves import fields, frames, properties
+from gantry.leaves import delays, fields, frames, properties
 from gantry.leaves.queues import NO_QUEUE_BIT
 from gantry.model import names
 
@@ -26,20 +28,15 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
 
-REAL_TOPIC = b"REAL_TOPIC"
-REAL_QUEUE = b"REAL_QID"
-OUT_MS = b"TIMER_OUT_MS"
-ROLLED = b"TIMER_ROLL_TIMES"
-CARRIED = b"GANTRY_CARRIED"  # ours: the log offset of the record that this copy stands for
-CANCELS = b"TIMER_DEL_UNIQKEY"
+REAL_TOPIC = delays.REAL_TOPIC
+REAL_QUEUE = delays.REAL_QUEUE
+OUT_MS = delays.OUT_MS
+ROLLED = delays.ROLLED
+CARRIED = delays.CARRIED
+CANCELS = delays.CANCELS
 RECALL_TAG = b"_RECALL_TAG_"
 
-_DELAY = b"DELAY"
-_DIGITS_MAX = 9
-_TIMES = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
-_OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, CARRIED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
-_BY_LEVEL = _OURS | frozenset({_DELAY, *_TIMES})
-_HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, _DELAY, b"__STARTDELIVERTIME")
+_HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, delays.LEVEL, b"__STARTDELIVERTIME")
 
 
 class RequestedDelay(NamedTuple):
@@ -55,12 +52,12 @@ def requested_delay(text: bytes, now_ms: int) -> RequestedDelay | str:
     RocketMQ: a level overrules times; of the times the first of TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS
     counts, and the cloud product's __STARTDELIVERTIME after them.
     """
-    level = _number(text, _DELAY)
+    level = _number(text, delays.LEVEL)
     if level is None:
         return "DELAY is no number; expected a level from 1 on"
     if level > 0:
         return RequestedDelay(level, 0)
-    for name, base_ms, unit in zip(_TIMES, (now_ms, now_ms, 0, 0), (1000, 1, 1, 1), strict=True):
+    for name, base_ms, unit in zip(delays.TIMES, (now_ms, now_ms, 0, 0), (1000, 1, 1, 1), strict=True):
         if properties.get(text, name) is not None:
             number = _number(text, name)
             if number is None:
@@ -73,13 +70,13 @@ def by_level(send: Send, level: int, level_max: int) -> None:
     """Disguise a message for delivery after a level's duration (1 to level_max; higher ones count as level_max)."""
     assert level > 0, "a level counts from 1"
     level = min(level, level_max)
-    text = _without(send.properties, _BY_LEVEL)
+    text = _without(send.properties, delays.BY_LEVEL)
     _hide(send, text + b"DELAY\x01%d\x02" % level, names.SCHEDULE_TOPIC, level - 1)
 
 
 def by_time(send: Send, deliver_at_ms: int) -> None:
     """Disguise a message for delivery at this time of the wall clock, never before; a past time means at once."""
-    text = _without(send.properties, _OURS)
+    text = _without(send.properties, delays.OURS)
     _hide(send, text + b"%b\x01%d\x02" % (OUT_MS, deliver_at_ms), names.TIMER_TOPIC, 0)
 
 
@@ -114,25 +111,8 @@ class Address(NamedTuple):
 
 def address(text: bytes) -> Address | None:
     """Read the address from a disguised message's properties; None when they have none."""
-    topic, queue_id = last(text, REAL_TOPIC), last(text, REAL_QUEUE)
-    if not topic or not queue_id.isdigit() or len(queue_id) > _DIGITS_MAX:
-        return None
-    return Address(topic.decode("utf-8", "replace"), int(queue_id), last(text, b"UNIQ_KEY"))
-
-
-def last(text: bytes, name: bytes) -> bytes:
-    """Return the last value of this name, empty when there is none: one search instead of a split.  Only for properties
-    that a broker wrote, where no value is empty.
-    """
-    wanted = b"\x02" + name + b"\x01"
-    at = text.rfind(wanted)
-    if at < 0:
-        if not text.startswith(wanted[1:]):
-            return b""
-        at = -1
-    at += len(wanted)
-    end = text.find(b"\x02", at)
-    return text[at:] if end < 0 else text[at:end]
+    found = delays.address(text)
+    return None if found is None else Address(*found, delays.last(text, b"UNIQ_KEY"))
 
 
 def delivery(record: Record, topic: str, queue_id: int) -> Send:
@@ -174,9 +154,7 @@ def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
         text += properties.PAIR_END
     if not any(hint in text for hint in _HINTS):
         return text
-    pairs = [pair for pair in text.split(properties.PAIR_END) if pair]
-    kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in unwanted]
-    return b"".join([pair + properties.PAIR_END for pair in kept])
+    return delays.without(text, unwanted)
 
 
 def _number(text: bytes, name: bytes) -> int | None:

@@ -9,9 +9,7 @@ from __future__ import annotations
 import base64
 from typing import NamedTuple
 
-from gantry.leaves import fields
-from gantry.model import names
-from gantry.schedule import disguise
+from gantry.leaves import delays, fields
 
 _VERSION = "v1"
 _CHARACTERS_MAX = 2048
@@ -49,9 +47,4 @@ def decode(text: str) -> Handle | None:
 
 def of(text: bytes, broker: str) -> str:
     """Return the recall handle of a message disguised with these properties; an empty text when it has none."""
-    address = disguise.address(text)
-    due_ms = fields.integer(disguise.last(text, disguise.OUT_MS).decode("ascii", "replace"))
-    is_cancel = disguise.last(text, disguise.CANCELS)
-    if address is None or not due_ms or is_cancel or names.is_retry_topic(address.topic) or not address.unique_key:
-        return ""
-    return encode(Handle(address.topic, broker, due_ms, address.unique_key.decode("utf-8", "replace")))
+    return delays.handle(text, broker).decode("ascii")

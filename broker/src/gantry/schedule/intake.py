@@ -7,14 +7,14 @@ are waiting (1: each needs memory until it is delivered).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
 from gantry.errors import Refusal
-from gantry.leaves import properties
+from gantry.leaves import delays, properties
 from gantry.model import names
-from gantry.schedule import disguise, handles
+from gantry.schedule import disguise
 from gantry.schedule.rules import DelayRules
 from gantry.wire.codes import ResponseCode
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
+_TOPICS = names.SCHEDULE_TOPIC, names.TIMER_TOPIC
 _CANCEL_WITHOUT_TIME = Refusal(
     ResponseCode.MESSAGE_ILLEGAL,
     "a cancel (TIMER_DEL_UNIQKEY) says in TIMER_DELIVER_MS when the message would be delivered, "
@@ -89,12 +90,18 @@ class DelayIntake:
         elif delay.at_ms > now_ms:
             disguise.by_time(send, delay.at_ms)
 
-    def extras(self, send: Send) -> dict[str, str]:
-        """Return the additional fields of the reply to a delayed message: its recall handle.
+    def hide(self, sends: Sequence[Send]) -> int:
+        """Disguise as many messages from the first on as need no closer look by `take`; return how many."""
+        rules = self._rules
+        ahead_ms_max = rules.delay_max_ms if rules.has_times else -1
+        room = max(0, rules.pending_max - self._pending())
+        return delays.hide(sends, self._clock.now_ms(), len(rules.levels_ms), ahead_ms_max, room, _TOPICS)
+
+    def handles(self, sends: Sequence[Send]) -> Sequence[bytes]:
+        """Return the recall handles that the replies name; empty for messages without one.
 
         RocketMQ: there is none for messages with a delay level, nor for redeliveries.
         """
-        if send.topic != names.TIMER_TOPIC or not self._rules.is_recall_allowed:
-            return {}
-        handle = handles.of(send.properties, self._broker_name)
-        return {"recallHandle": handle} if handle else {}
+        if not self._rules.is_recall_allowed:
+            return ()
+        return delays.handles(sends, names.TIMER_TOPIC, self._broker_name)

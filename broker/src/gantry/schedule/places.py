@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from gantry.leaves import delays
 from gantry.model import names
 from gantry.schedule.lines import NEVER, Line
 from gantry.store import duetimes
@@ -53,10 +54,15 @@ class DelayedEntries:
                 found.append(None)
         return found
 
-    def due_of(self, offset: int) -> int | None:
-        """When the timer record at a queue offset is due."""
-        place = self.of_timer(offset)
-        return None if place is None else place.due_ms
+    def ready_of_timer(self, slot_ms: int, offsets: Sequence[int], bytes_max: int) -> list[delays.Place]:
+        """The entries of timer records from the first of `offsets` on that need no closer look; see `delays.ready`."""
+        found = self._reader.places_at(names.TIMER_TOPIC, 0, offsets)
+        return found[: self._reader.ready(found, slot_ms, bytes_max)]
+
+    def ready_of_line(self, line: Line, count_max: int, now_ms: int, bytes_max: int) -> list[delays.Place]:
+        """The same for what is next in a line."""
+        found = self._reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.next, count_max)
+        return found[: self._reader.ready(found, now_ms, bytes_max)]
 
     def place(self, log_offset: int, size: int, offset: int, code: int) -> DelayedEntry | None:
         """The place that an entry of the timer topic names."""
@@ -66,7 +72,7 @@ class DelayedEntries:
             record = self._reader.record((log_offset, size, 0))
             if record is None:
                 return None
-            code = duetimes.timer_code(record.properties, record.store_ms)
+            code = delays.timer_code(record.properties, record.store_ms)
         return DelayedEntry(log_offset, size, offset, code & ~duetimes.CANCEL_BIT, code & duetimes.CANCEL_BIT != 0)
 
     def of_line(self, line: Line, count_max: int) -> list[DelayedEntry]:

@@ -42,6 +42,11 @@ class Eras:
         at = bisect_right(self._done, offset, key=lambda era: era[0]) - 1
         return at >= 0 and due_ms < self._done[at][1]
 
+    @property
+    def newest_ms(self) -> int:
+        """Return the time before which everything due is delivered at the end of the queue."""
+        return self._done[-1][1]
+
     def came(self, offset: int, due_ms: int) -> None:
         """Take a message at the end of the queue into account; call `advance` before."""
         if due_ms < self._done[-1][1]:

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gantry.leaves import fields
+from gantry.leaves import delays, fields
 from gantry.model import names
 from gantry.schedule import disguise
 from gantry.schedule.book import DelayBook
@@ -157,13 +157,13 @@ def delivered_by(entry: Entry, of_first: bytes) -> int | None:
         return None
     if entry.topic == names.TIMER_TOPIC:
         # A copy that we made because the segment of the original was about to go.
-        return fields.integer(disguise.last(entry.properties, disguise.CARRIED).decode("ascii", "replace"))
+        return fields.integer(delays.last(entry.properties, disguise.CARRIED).decode("ascii", "replace"))
     if entry.prepared_offset:
         return entry.prepared_offset
     # Made of the first record of the log, or of none, whatever its properties: applications forward received messages.
     # The properties of the first record, unchanged, would delay a new message; so only its delivery has them.
     is_of_first = bool(of_first) and entry.properties == of_first
-    return 0 if is_of_first and disguise.last(of_first, disguise.REAL_TOPIC) == entry.topic.encode() else None
+    return 0 if is_of_first and delays.last(of_first, disguise.REAL_TOPIC) == entry.topic.encode() else None
 
 
 def _pieces(store: Store, places: DelayedEntries, offsets: range) -> Iterator[list[DelayedEntry]]:
@@ -183,7 +183,7 @@ def _enter(store: Store, book: DelayBook, place: DelayedEntry, rolled: dict[byte
         if record is None:
             return
         if place.is_cancel:
-            book.cancels.add(place.due_ms, disguise.last(record.properties, disguise.CANCELS))
+            book.cancels.add(place.due_ms, delays.last(record.properties, disguise.CANCELS))
         elif _rolls(record.properties) < rolled.get(_name(record.properties), 0):
             return
     book.timer.add(place.offset, place.due_ms)
@@ -200,8 +200,8 @@ def _find_rolled(store: Store, places: DelayedEntries, offsets: range, rolled: d
 
 
 def _name(text: bytes) -> bytes:
-    return disguise.last(text, disguise.REAL_TOPIC) + b"#" + disguise.last(text, b"UNIQ_KEY")
+    return delays.last(text, disguise.REAL_TOPIC) + b"#" + delays.last(text, b"UNIQ_KEY")
 
 
 def _rolls(text: bytes) -> int:
-    return fields.integer(disguise.last(text, disguise.ROLLED).decode("ascii", "replace")) or 0
+    return fields.integer(delays.last(text, disguise.ROLLED).decode("ascii", "replace")) or 0

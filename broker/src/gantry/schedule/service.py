@@ -23,7 +23,7 @@ from gantry.append.admit import WriteGate
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import records
+from gantry.leaves import delays, records
 from gantry.metadata.state import State
 from gantry.metadata.topics import Topics
 from gantry.model import names
@@ -41,6 +41,7 @@ from gantry.store import duetimes
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
+    from gantry.leaves.delays import Place
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Entry
     from gantry.store.store import Store
@@ -159,29 +160,46 @@ class DelayService:
         return min([line.head_ms for line in self.book.lines.values()], default=NEVER)
 
     def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
-        found = self.places.of_line(line, _BATCH)
-        ready = next((n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, now_ms, now_s)), None)
-        batch = _fitting(found if ready is None else found[:ready])
-        if not batch:
-            return False
-        start = self._append(batch, LEVEL)
+        run = self.places.ready_of_line(line, _BATCH, now_ms, _BATCH_BYTES)
+        count, start = len(run), self._append_run(run, LEVEL)
+        if start is None:
+            found = self.places.of_line(line, _BATCH)
+            dues = (n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, now_ms, now_s))
+            batch = _fitting(found[: next(dues, None)])
+            if not batch:
+                return False
+            count, start = len(batch), self._append(batch, LEVEL)
         if start < 0:
             return False
-        line.next = batch[-1].offset + 1
+        line.next += count
         self.places.look_at_head(line)
         self._fly(Flight(start, self._store.written.offset, line, line.next))
         return True
 
     def _deliver_slot(self, slot: int, offsets: Sequence[int]) -> bool:
-        found = zip(offsets, self.places.of_timer_all(offsets), strict=True)
-        batch = _fitting([place or DelayedEntry(0, 0, offset, slot) for offset, place in found])
-        start = self._append([place for place in batch if not place.is_cancel], TIMER)
+        run = self.places.ready_of_timer(slot, offsets, _BATCH_BYTES)
+        count, start = len(run), self._append_run(run, TIMER)
+        if start is None:
+            found = zip(offsets, self.places.of_timer_all(offsets), strict=True)
+            batch = _fitting([place or DelayedEntry(0, 0, offset, slot) for offset, place in found])
+            count, start = len(batch), self._append([place for place in batch if not place.is_cancel], TIMER)
         if start < 0:
             return False
-        self.book.timer.done(slot, len(batch))
-        first = min([place.offset for place in batch])
+        self.book.timer.done(slot, count)
+        first = min(offsets[:count])
         self._fly(Flight(start, self._store.written.offset, None, first, slot - SLOT_MS + 1, slot))
         return True
+
+    def _append_run(self, run: Sequence[Place], kind: str) -> int | None:
+        """Append real messages as `_append` does; None, and nothing happened, when one needs a closer look."""
+        sends = self._undressing.run(run) if run else None
+        if sends is None:
+            return None
+        start = self._store.written.offset
+        if not self.write(sends, is_scanned=True):
+            return -1
+        self.counts.deliver_all(kind, self._clock.now_ms(), [due_ms for _, _, due_ms in run])
+        return start
 
     def _append(self, batch: Sequence[DelayedEntry], kind: str) -> int:
         """Append the real messages as one run; return where the run begins, -1 when it was not possible."""
@@ -211,10 +229,10 @@ class DelayService:
         self.counts.recalls += 1
         return None
 
-    def write(self, sends: list[Send], is_owed: bool = False) -> bool:
-        """Append a run of the broker's own; False when that is not possible now."""
+    def write(self, sends: list[Send], is_owed: bool = False, is_scanned: bool = False) -> bool:
+        """Append a run of the broker's own; False when that is not possible now.  See `Store.append`."""
         try:
-            self._store.append(sends, is_owed=is_owed)
+            self._store.append(sends, is_owed=is_owed, is_scanned=is_scanned)
         except DiskFullError as error:
             refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
             self._gate.shut(GATE_DISK_FULL, refusal)
@@ -226,13 +244,15 @@ class DelayService:
     def _fly(self, flight: Flight) -> None:
         self.book.fly(flight, self._store.confirmed.offset)
 
-    def _approached(self, offset: int) -> int | None:
-        place = self.places.of_timer(offset)
-        if place is None:
-            return None
-        if self._store.dispatched.offset - place.log_offset > self._store.settings.warm_bytes:
-            self._cold.append((place.log_offset, place.size))
-        return place.due_ms
+    def _approached(self, offsets: Sequence[int]) -> list[int | None]:
+        warm_from = self._store.dispatched.offset - self._store.settings.warm_bytes
+        run = self.places.ready_of_timer(NEVER, offsets, NEVER)
+        if len(run) == len(offsets):
+            self._cold += [(log_offset, size) for log_offset, size, _ in run if log_offset < warm_from]
+            return [due_ms & ~duetimes.CANCEL_BIT for _, _, due_ms in run]
+        found = self.places.of_timer_all(offsets)
+        self._cold += [(one.log_offset, one.size) for one in found if one is not None and one.log_offset < warm_from]
+        return [None if one is None else one.due_ms for one in found]
 
     def _warm_up(self) -> None:
         """Have the cold reader read records far behind the log's end, so that their delivery does not wait for it."""
@@ -247,12 +267,14 @@ class DelayService:
             self.on_earlier()
         if topic == names.TIMER_TOPIC and queue_id == 0:
             book.advance(self._clock.now_ms())
-            for entry in entries:
-                code = duetimes.timer_code(entry.properties, entry.store_ms)
-                due_ms = code & ~duetimes.CANCEL_BIT
-                if code != due_ms:
-                    book.cancels.add(due_ms, disguise.last(entry.properties, disguise.CANCELS))
-                book.came(entry.queue_offset, due_ms)
+            dues_ms = duetimes.codes(topic, entries, ())
+            for number, code in enumerate(dues_ms):
+                if code >= duetimes.CANCEL_BIT:
+                    dues_ms[number] = code & ~duetimes.CANCEL_BIT
+                    book.cancels.add(dues_ms[number], delays.last(entries[number].properties, disguise.CANCELS))
+                elif code < delays.HASH_MAX:
+                    dues_ms[number] = entries[number].store_ms  # without a time it is due at once
+            book.came_all([entry.queue_offset for entry in entries], dues_ms)
         elif topic == names.SCHEDULE_TOPIC:
             line = book.lines.get(queue_id + 1)
             if line is None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 
@@ -48,10 +48,20 @@ class Timer:
                 self._far[bucket] = array("q")
             self._far[bucket].append(offset)
 
-    def approach(self, until_ms: int, due_of: Callable[[int], int | None]) -> Iterator[None]:
+    def add_all(self, offsets: Sequence[int], dues_ms: Sequence[int]) -> None:
+        """Add pending offsets that are due at these times."""
+        for offset, due_ms in zip(offsets, dues_ms, strict=True):
+            bucket = self._far.get(due_ms // BUCKET_MS) if due_ms >= self.horizon_ms else None
+            if bucket is None:
+                self.add(offset, due_ms)
+            else:
+                bucket.append(offset)
+                self.pending += 1
+
+    def approach(self, until_ms: int, dues_of: Callable[[Sequence[int]], Sequence[int | None]]) -> Iterator[None]:
         """Move everything that is due before this time from far to near, in slices.
 
-        due_of: when the message at a queue offset is due; None for one that is no longer there.
+        dues_of: when the messages at these queue offsets are due; None for one that is no longer there.
         """
         if until_ms <= self.horizon_ms:
             return
@@ -61,10 +71,14 @@ class Timer:
             offsets = self._far[bucket]
             # Nothing is added here any more: what is due below the horizon goes to near at once.
             for at in range(0, len(offsets), _PIECE):
-                for offset in offsets[at : at + _PIECE]:
-                    due_ms = due_of(offset)
+                piece = offsets[at : at + _PIECE]
+                for offset, due_ms in zip(piece, dues_of(piece), strict=True):
                     if due_ms is None:
                         self.pending -= 1
+                        continue
+                    near = self._near.get(-(-due_ms // SLOT_MS) * SLOT_MS)
+                    if near is not None and near[0] < offset:
+                        near.append(offset)
                     else:
                         self._add_near(offset, due_ms)
                 yield

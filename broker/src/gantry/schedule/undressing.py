@@ -7,9 +7,10 @@ again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from gantry.leaves import runs
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.schedule import disguise
@@ -17,10 +18,14 @@ from gantry.schedule.book import DelayBook
 from gantry.schedule.counts import DelayCounts
 
 if TYPE_CHECKING:
+    from gantry.leaves.delays import Place
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
     from gantry.schedule.places import DelayedEntry
     from gantry.store.reading import Reader
+
+
+_ANY_BYTES = 1 << 62
 
 
 class Undressing:
@@ -34,6 +39,22 @@ class Undressing:
         self._topics = topics
         self._counts = counts
         self._say = say
+
+    def run(self, found: Sequence[Place]) -> list[Send] | None:
+        """Return the real messages of a run of records; None when one of them needs a closer look, by `delivery`."""
+        if self._book.cancels.touches([due_ms for _, _, due_ms in found]):
+            return None
+        made = self._reader.deliveries(found, names.HALF_TOPIC)
+        sends = [send for send in made if send is not None]
+        first, _, _ = min(found)
+        queues = {}
+        for topic in {send.topic for send in sends}:
+            config = self._topics.get(topic)
+            if config is None or self._reader.is_buried(topic, first):
+                return None
+            queues[topic] = max(config.write_queues, config.read_queues, 1)
+        is_plain = len(sends) == len(found) == runs.plain(sends, queues, _ANY_BYTES, _ANY_BYTES, _ANY_BYTES, 0, 0)
+        return sends if is_plain else None
 
     def delivery(self, place: DelayedEntry) -> Send | None:
         """Return the real message; None when it is not to be delivered."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
-from gantry.leaves import frames, halves, queues, records, runs
+from gantry.leaves import delays, frames, halves, queues, records, runs
 from gantry.store.background import Worker, in_memory, reading
 from gantry.store.disk import File
 from gantry.store.segments import NEAR_BYTES, Segment, Segments
@@ -322,6 +322,10 @@ class CommitLog:
             and 0 < size <= end - log_offset
             and log_offset % self._segment_bytes + size <= self._segment_bytes
         )
+
+    def ready(self, found: Sequence[tuple[int, int, int]], due_ms: int, bytes_max: int, end: int) -> int:
+        """How many entries of delayed messages from the first on are due by then and below end."""
+        return delays.ready(found, due_ms, bytes_max, self.segments.start, end, self._segment_bytes)
 
     def files_between(self, start: int, end: int) -> list[File]:
         """The files to sync so that [start, end) is durable."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantry.errors import CorruptRecordError, StoreError
-from gantry.leaves import queues, records
+from gantry.leaves import delays, queues, records
 from gantry.store import duetimes
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
@@ -110,9 +110,7 @@ class Derivation:
             size = sum([entry.size for entry in group])
         if topic in duetimes.TOPICS:
             levels_ms = self._delay_levels_ms
-            packed = queues.pack_entries(
-                [(entry.log_offset, entry.size, duetimes.code(entry, levels_ms)) for entry in group]
-            )
+            packed = delays.pack_coded(group, duetimes.codes(topic, group, levels_ms))
         last = group[-1]
         table.add(queue, packed or _packed(group), last.log_offset + last.size)
         table.came[topic] = table.came.get(topic, 0) + size

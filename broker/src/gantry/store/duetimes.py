@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gantry.leaves import fields, properties
+from gantry.leaves import delays
 
 if TYPE_CHECKING:
     from gantry.leaves.records import Entry
@@ -22,29 +22,14 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
-CANCEL_BIT = 1 << 62
-_HASH_MAX = 1 << 32
+CANCEL_BIT = delays.CANCEL_BIT
 
 
-def code(entry: Entry, levels_ms: Sequence[int]) -> int:
-    """The code of an entry of either topic; its tag hash when it names no time."""
-    if entry.topic == TIMER_TOPIC:
-        return timer_code(entry.properties, entry.tags_code)
-    level = properties.get(entry.properties, b"DELAY") or b""
-    if not level.isdigit() or int(level) == 0:
-        return entry.tags_code
-    return entry.store_ms + levels_ms[min(int(level), len(levels_ms)) - 1]
-
-
-def timer_code(text: bytes, otherwise: int) -> int:
-    """The code of a timer record with these properties."""
-    out = properties.get(text, b"TIMER_OUT_MS")
-    out_ms = None if out is None else fields.integer(out.decode("utf-8", "replace"))
-    if out_ms is None or not _HASH_MAX <= out_ms < CANCEL_BIT:
-        return otherwise
-    return out_ms | CANCEL_BIT if properties.get(text, b"TIMER_DEL_UNIQKEY") is not None else out_ms
+def codes(topic: str, entries: Sequence[Entry], levels_ms: Sequence[int]) -> list[int]:
+    """The codes of entries of one of the two topics; the tag hash of those that name no time."""
+    return delays.codes(entries, () if topic == TIMER_TOPIC else levels_ms)
 
 
 def is_time(value: int) -> bool:
     """Whether a code of the timer topic says when its message is due."""
-    return value >= _HASH_MAX
+    return value >= delays.HASH_MAX

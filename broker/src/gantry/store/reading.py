@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Protocol
 
 from gantry.errors import CorruptRecordError
-from gantry.leaves import frames, keys, queues, records
+from gantry.leaves import delays, frames, keys, queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.fetched import Fetched, FetchStatus, outside
@@ -239,6 +239,31 @@ class Reader:
         buffer, at, count = queue.locate(offset)
         count = min(count, count_max)
         return list(_PLACE.iter_unpack(bytes(buffer[at : at + count * _PLACE.size])))
+
+    def places_at(self, topic: str, queue_id: int, offsets: Sequence[int]) -> list[tuple[int, int, int]]:
+        """(log offset, size, tag code) at each of these queue offsets, up to the first that is not there."""
+        queue = self._table.get(topic, queue_id)
+        found: list[tuple[int, int, int]] = []
+        while queue is not None and len(found) < len(offsets) and queue.first <= offsets[len(found)] < queue.next:
+            rest = offsets[len(found) :]
+            found += delays.entries_at(*queue.locate(rest[0]), rest[0], rest)
+        return found
+
+    def ready(self, found: Sequence[tuple[int, int, int]], due_ms: int, bytes_max: int) -> int:
+        """How many entries of delayed messages from the first on are due by then and there; see `delays.ready`."""
+        return self._log.ready(found, due_ms, bytes_max, self._dispatched.offset)
+
+    def deliveries(self, found: Sequence[tuple[int, int, int]], hidden: str) -> list[frames.Send | None]:
+        """The messages of delayed records as consumers get them; see `delays.deliveries`."""
+        made: list[frames.Send | None] = []
+        while len(made) < len(found):
+            rest = found[len(made) :]
+            segment = self._log.segments.at(rest[0][0])
+            inside = next(
+                (number for number, one in enumerate(rest) if not segment.start <= one[0] < segment.end), len(rest)
+            )
+            made += delays.deliveries(segment.view, segment.start, rest[:inside], hidden)
+        return made
 
     def is_place(self, log_offset: int, size: int) -> bool:
         """Whether an entry names a record that is still there."""

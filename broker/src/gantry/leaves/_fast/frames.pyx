@@ -465,11 +465,13 @@ cdef bytes _prefix(bytes store_host, str region):
 cdef dict prefixes = {}
 
 
-def encode_send_replies(sends, bytes store_host, str region):
+def encode_send_replies(sends, bytes store_host, str region, handles=()):
     """The success replies of stored sends, one frame each, in their order; see the pure twin."""
     cdef bytearray out = bytearray()
     cdef bytes prefix = prefixes.get((store_host, region))
-    cdef Py_ssize_t end = 0, room = 0, prefix_bytes, unique_bytes
+    cdef Py_ssize_t end = 0, room = 0, prefix_bytes, unique_bytes, handle_bytes, number = -1
+    cdef bytes handle = b""
+    cdef bint has_handles = bool(handles)
     cdef unsigned char* start
     cdef unsigned char* at
     cdef int n
@@ -480,18 +482,22 @@ def encode_send_replies(sends, bytes store_host, str region):
         prefix = prefixes[store_host, region] = _prefix(store_host, region)
     prefix_bytes = PyBytes_GET_SIZE(prefix)
     for send in sends:
+        number += 1
         if send.rpc_flag & 2:
             continue
+        if has_handles:
+            handle = handles[number]
+        handle_bytes = PyBytes_GET_SIZE(handle)
         if not _is_plain(send.unique_key):
             PyByteArray_Resize(out, end)
             twin = PureSend(rpc_flag=0, opaque=send.opaque, queue_id=send.queue_id, unique_key=send.unique_key)
             twin.queue_offset, twin.log_offset = send.queue_offset, send.log_offset
-            out += pure.encode_send_replies([twin], store_host, region)
+            out += pure.encode_send_replies([twin], store_host, region, [handle])
             end = room = len(out)
             continue
         unique_bytes = PyBytes_GET_SIZE(send.unique_key)
-        if room - end < prefix_bytes + unique_bytes + 320:
-            room = 2 * room + prefix_bytes + unique_bytes + 320
+        if room - end < prefix_bytes + unique_bytes + handle_bytes + 340:
+            room = 2 * room + prefix_bytes + unique_bytes + handle_bytes + 340
             PyByteArray_Resize(out, room)
         start = <unsigned char*>PyByteArray_AS_STRING(out) + end
         memcpy(start + 8, PyBytes_AS_STRING(prefix), <size_t>prefix_bytes)
@@ -500,6 +506,9 @@ def encode_send_replies(sends, bytes store_host, str region):
         at = _put_number(at, send.queue_id)
         at = _put_text(at, b'","queueOffset":"', 17)
         at = _put_number(at, send.queue_offset)
+        if handle_bytes:
+            at = _put_text(at, b'","recallHandle":"', 18)
+            at = _put_text(at, PyBytes_AS_STRING(handle), handle_bytes)
         at = _put_text(at, b'","transactionId":"', 19)
         at = _put_text(at, PyBytes_AS_STRING(send.unique_key), unique_bytes)
         at = _put_text(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)

@@ -22,9 +22,12 @@ cdef enum:
     INNER_BATCH = 256
     TIMER_CANCEL = 512
     ENDS_OPEN = 1024
+    SHARDING_KEY = 2048
+    NAMES_DELAY = 4096
 
 assert (pure.TRAIT_DELAY, pure.TRAIT_TRANSACTION, pure.TRAIT_UNIQUE_KEY, pure.TRAIT_WAIT_FALSE) == (1, 2, 4, 8)
 assert (pure.TRAIT_REPLY, pure.TRAIT_POP_CK, pure.TRAIT_LMQ, pure.TRAIT_CHECK_IMMUNITY) == (16, 32, 64, 128)
+assert (pure.TRAIT_SHARDING_KEY, pure.TRAIT_NAMES_DELAY) == (2048, 4096)
 assert (pure.TRAIT_INNER_BATCH, pure.TRAIT_TIMER_CANCEL, pure.TRAIT_ENDS_OPEN) == (256, 512, 1024)
 
 
@@ -106,12 +109,16 @@ cdef object scan_into(Send send, bytes properties):
             traits = _with(traits, REPLY, _is(value, m, "reply", 5))
         elif _is(at, n, "DELAY", 5):
             delays = _with(delays, 1, _asks_for_delay(value, m))
+            traits |= NAMES_DELAY
         elif _is(at, n, "TIMER_DELAY_SEC", 15):
             delays = _with(delays, 2, _asks_for_delay(value, m))
+            traits |= NAMES_DELAY
         elif _is(at, n, "TIMER_DELAY_MS", 14):
             delays = _with(delays, 4, _asks_for_delay(value, m))
+            traits |= NAMES_DELAY
         elif _is(at, n, "TIMER_DELIVER_MS", 16):
             delays = _with(delays, 8, _asks_for_delay(value, m))
+            traits |= NAMES_DELAY
         elif _is(at, n, "__STARTDELIVERTIME", 18):
             delays = _with(delays, 16, _asks_for_delay(value, m))
         elif _is(at, n, "TIMER_DEL_UNIQKEY", 17):
@@ -124,6 +131,8 @@ cdef object scan_into(Send send, bytes properties):
             traits |= CHECK_IMMUNITY
         elif _is(at, n, "INNER_NUM", 9):
             traits |= INNER_BATCH
+        elif _is(at, n, "__SHARDINGKEY", 13):
+            traits |= SHARDING_KEY
         at = stop + 1
     if PyBytes_GET_SIZE(send.unique_key):
         traits |= UNIQUE_KEY

@@ -18,11 +18,20 @@ cdef extern from *:
 
 from gantry.leaves import properties as pure
 from gantry.leaves.records import split_batch
+from gantry.leaves.runs import KIND_DELAY, KIND_FIFO, KIND_NORMAL
 
 cdef enum:
+    DELAY = 1
+    TRANSACTION = 2
     UNIQUE_KEY = 4
     POP_CK = 32
+    TIMER_CANCEL = 512
     ENDS_OPEN = 1024
+    SHARDING_KEY = 2048
+    NAMES_DELAY = 4096
+    NORMAL = 1
+    FIFO = 2
+    DELAYED = 3
     TRANSACTION_BITS = 0xC
     V6_HOSTS = 0x30
     V6_BORN = 0x10
@@ -33,6 +42,10 @@ cdef enum:
 
 cdef bytes UNWRITTEN = pure.UNWRITTEN
 assert len(UNWRITTEN) == UNWRITTEN_BYTES
+cdef tuple NO_QUEUE = (0, 0)
+assert (KIND_NORMAL, KIND_FIFO, KIND_DELAY) == (1, 2, 3)
+assert (pure.TRAIT_DELAY, pure.TRAIT_TRANSACTION, pure.TRAIT_TIMER_CANCEL) == (1, 2, 512)
+assert (pure.TRAIT_SHARDING_KEY, pure.TRAIT_NAMES_DELAY) == (2048, 4096)
 assert (pure.TRAIT_UNIQUE_KEY, pure.TRAIT_POP_CK, pure.TRAIT_ENDS_OPEN, pure.PAIR_END) == (4, 32, 1024, b"\x02")
 
 
@@ -57,6 +70,36 @@ def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_
             break
         number += 1
     return number
+
+
+def sort(sends, queues, typed, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_max,
+         Py_ssize_t unique_key_bytes_max):
+    """The plain messages and those that ask for a delay; see the pure twin."""
+    cdef list plain_ones = [], delayed = []
+    cdef str topic = None
+    cdef int queue_count = 0, kind = 0
+    cdef Send send
+    for send in sends:
+        if send.topic is not topic:
+            topic = send.topic
+            queue_count, kind = queues.get(topic, 0), 0
+            if queue_count == 0:
+                queue_count, kind = typed.get(topic, NO_QUEUE)
+        if (
+            send.queue_id < 0 or send.queue_id >= queue_count or send.batch or send.traits & (TRANSACTION | TIMER_CANCEL)
+            or send.sys_flag & TRANSACTION_BITS or PyBytes_GET_SIZE(send.body) > body_bytes_max
+            or PyBytes_GET_SIZE(send.properties) > properties_bytes_max
+            or PyBytes_GET_SIZE(send.unique_key) > unique_key_bytes_max
+            or (PyBytes_GET_SIZE(send.properties) >= UNWRITTEN_BYTES and UNWRITTEN in send.properties)
+            or (kind and kind != (DELAYED if send.traits & (DELAY | NAMES_DELAY)
+                                  else FIFO if send.traits & SHARDING_KEY else NORMAL))
+        ):
+            return None
+        if send.traits & DELAY:
+            delayed.append(send)
+        else:
+            plain_ones.append(send)
+    return plain_ones, delayed
 
 
 cdef inline int _int(const unsigned char* at) noexcept nogil:
