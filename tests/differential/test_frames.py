@@ -134,6 +134,34 @@ def test_binary_headers_and_bytes_changed(base: dict[str, str], more: dict[str, 
     check(bytes(whole))
 
 
+PIECES = ["北京", "ü", "\U0001f600", "\x7f"]
+PIECES += ["\\u00e9", "\\u5317", "\\ud83d\\ude00", "\\uD83D\\uDE00", "\\ud83d", "\\ude00"]
+PIECES += ["\\ud83d\\u0041", "\\ud83dx", "\\u12", "\\u00g0", "\\n", "\\u0001", "\\u0080", "\\u07ff"]
+PIECES += ["\\u0800", "\\uffff"]
+RAW = ["80", "c080", "c1bf", "c2", "c280", "e09fbf", "e0a080", "ed9fbf", "eda080", "efbfbf", "f08fbfbf", "f0908080"]
+RAW += ["f48fbfbf", "f4908080", "f5808080", "ff", "e58c", "f09f98"]
+pieces = st.lists(
+    st.one_of(st.sampled_from(PIECES).map(str.encode), st.sampled_from(RAW).map(bytes.fromhex)), min_size=1, max_size=5
+)
+
+
+@hostile
+@given(pieces, st.sampled_from(["i", "a", "b", "x", "remark", "properties"]), st.sampled_from([310, 10, 34, 36]))
+def test_text_beyond_ascii_in_every_spelling(found: list[bytes], name: str, code: int) -> None:
+    value = b"".join(found)
+    known = dict(SEND_LONG if code == 10 else SEND) | {name: "HERE"}
+    fields = json.dumps(known, separators=(",", ":")).encode().replace(b"HERE", value)
+    check(frame(b'{"code":%d,"language":"JAVA","extFields":%b,"flag":0,"opaque":1,"version":1}' % (code, fields)))
+    check(frame(b'{"code":%d,"extFields":{"%b":"x"},"flag":0,"remark":"%b"}' % (code, value, value)))
+
+
+@hostile
+@given(pieces, st.sampled_from(["i", "a", "x"]))
+def test_binary_text_beyond_ascii(found: list[bytes], name: str) -> None:
+    header = write_binary(Command(310, ext=SEND | {name: "I" * len(b"".join(found))}, opaque=7))
+    check(frame(header.replace(b"I" * len(b"".join(found)), b"".join(found)), b"body", 1))
+
+
 @hostile
 @given(st.binary(max_size=200))
 def test_random_bytes(data: bytes) -> None:

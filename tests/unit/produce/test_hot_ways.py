@@ -6,6 +6,7 @@ nothing else would say so; therefore the calls of Python functions are counted, 
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -64,6 +65,7 @@ def started(topic: str, pairs: dict[str, str], sys_flag: int) -> DelayPlay:
 WAYS = [
     ("plain", "orders", {}, 0),
     ("keys, tags and properties", "orders", COMMON, 0),
+    ("keys and tags beyond ASCII", "orders", COMMON | {"KEYS": "订单-1 Zoë", "TAGS": "已付款"}, 0),
     ("compressed", "orders", COMMON, 1),
     ("sharding key", "orders", SHARDED, 0),
     ("topic of one type", "NORMAL", COMMON, 0),
@@ -89,6 +91,21 @@ def test_python_looks_at_no_message_by_itself(topic: str, pairs: dict[str, str],
     calls = calls_of(send)
     assert [reply.code for reply in play.connection.take()] == [0] * RUN
     assert 0 < calls < CALLS_MAX, f"{calls} calls for {RUN} messages"
+
+
+@counted
+@pytest.mark.parametrize("is_ascii", [True, False], ids=["escaped", "utf-8"])
+def test_python_reads_no_frame_by_itself_whatever_its_language(is_ascii: bool) -> None:
+    pairs = COMMON | {"KEYS": "订单-1", "TAGS": "已付款", "name": "Zoë \U0001f600"}
+    text = "".join(f"{name}\x01{value}\x02" for name, value in pairs.items())
+    fields = {"a": "g", "b": "T", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0", "i": text}
+    header = {"code": 310, "language": "JAVA", "opaque": 1, "flag": 0, "version": 479, "extFields": fields}
+    data = json.dumps(header, ensure_ascii=is_ascii, separators=(",", ":")).encode()
+    data = (4 + len(data)).to_bytes(4, "big") + len(data).to_bytes(4, "big") + data
+    found: list[object] = []
+    assert calls_of(lambda: found.append(frames.decode(data * RUN, 0, len(data) * RUN))) == 0
+    ((_, sends),) = found  # type: ignore[misc]
+    assert [properties.parse(send.properties) for send in sends] == [pairs] * RUN
 
 
 @counted

@@ -175,7 +175,7 @@ cdef object _send(Head* head, int serialization, const unsigned char* body, Py_s
             continue
         if letter < c"a" or letter > c"m":
             continue
-        if text.escaped:
+        if text.escaped or text.is_wide:
             return None
         seen |= 1 << (letter - c"a")
         if letter == c"a":
@@ -234,7 +234,7 @@ cdef object _pull(Head* head, int serialization):
         name = head.name[i].at
         n = head.name[i].length
         text = head.value[i]
-        if text.escaped:
+        if text.escaped or text.is_wide:
             return None
         if n == 13 and memcmp(name, b"consumerGroup", 13) == 0:
             pull.group = _name(text)
@@ -295,7 +295,7 @@ cdef object _end(Head* head, int serialization):
         name = head.name[i].at
         n = head.name[i].length
         text = head.value[i]
-        if text.escaped:
+        if text.escaped or text.is_wide:
             return None
         if n == 13 and memcmp(name, b"producerGroup", 13) == 0:
             end.group = _name(text)
@@ -333,7 +333,7 @@ cdef object _command(Head* head, int serialization, const unsigned char* body, P
     cdef dict ext = {}
     cdef int i
     for i in range(head.fields):
-        ext[_field_name(head.name[i])] = _properties(head.value[i]).decode("ascii")
+        ext[_field_name(head.name[i])] = _properties(head.value[i]).decode("utf-8")
     return Command(
         head.code, language=head.language, version=head.version, opaque=head.opaque, flag=head.flag, ext=ext,
         body=PyBytes_FromStringAndSize(<const char*>body, body_bytes), serialization=serialization,

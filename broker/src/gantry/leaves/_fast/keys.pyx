@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twin of `leaves.keys`; what is not ASCII goes to the pure code."""
+"""The compiled twin of `leaves.keys`; a topic that is not ASCII and a key that is not UTF-8 go to the pure code."""
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Check, PyByteArray_GET_SIZE, PyByteArray_Resize
@@ -7,7 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memchr, memcpy
 
 from gantry.leaves import keys as pure
-from gantry.leaves._fast.properties cimport is_ascii
+from gantry.leaves._fast.properties cimport is_ascii, java_hash_utf8
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves.keys import ENTRY, ENTRY_BYTES, FOUND, FOUND_BYTES, SLOT, SLOTS_PER_PAGE, hash_of, keys_of
 
@@ -23,10 +23,8 @@ assert (ENTRY_BYTES, FOUND_BYTES, SLOTS_PER_PAGE) == (STEP, STEP, PER_PAGE)
 
 
 cdef inline unsigned int _go_on(unsigned int value, const unsigned char* at, Py_ssize_t length) noexcept nogil:
-    """Java's hash of a text that begins with what `value` is the hash of."""
-    cdef Py_ssize_t i
-    for i in range(length):
-        value = 31 * value + at[i]
+    """Java's hash of a text in UTF-8 that begins with what `value` is the hash of."""
+    java_hash_utf8(&value, at, length)
     return value
 
 
@@ -85,7 +83,9 @@ cdef int _hash_words(bytearray found, Entry entry, unsigned int before) except -
 
 
 cdef inline bint _plain(bytes text) noexcept:
-    return is_ascii(<const unsigned char*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(text)
+    cdef unsigned int value = 0
+    return is_ascii(at, PyBytes_GET_SIZE(text)) or java_hash_utf8(&value, at, PyBytes_GET_SIZE(text))
 
 
 def hashed(entries):

@@ -6,6 +6,7 @@ from libc.string cimport memchr, memcmp
 
 from gantry.leaves import properties as pure
 from gantry.leaves._fast.requests cimport Send
+from gantry.leaves._fast.scan cimport _sequence
 from gantry.leaves.hashes import java_hash
 from gantry.leaves.properties import *  # noqa: F403  the same names, see gantry.leaves
 from gantry.leaves.properties import NAME_END, PAIR_END, add, get, pack, parse
@@ -46,6 +47,40 @@ cdef long long java_hash_ascii(const unsigned char* at, Py_ssize_t length) noexc
     for i in range(length):
         value = 31 * value + at[i]
     return <long long><int>value
+
+
+cdef long long _java_hash(const unsigned char* at, Py_ssize_t length) except? -1:
+    """Java's hash of a text."""
+    cdef unsigned int value = 0
+    if java_hash_utf8(&value, at, length):
+        return <long long><int>value
+    return java_hash(at[:length])
+
+
+cdef bint java_hash_utf8(unsigned int* hashed, const unsigned char* at, Py_ssize_t length) noexcept nogil:
+    """Go on with Java's hash of a text by its UTF-16 units; False when these bytes are no UTF-8."""
+    cdef const unsigned char* end = at + length
+    cdef const unsigned char* stop
+    cdef unsigned int value = hashed[0], character
+    while at < end:
+        if at[0] < 0x80:
+            value = 31 * value + at[0]
+            at += 1
+            continue
+        stop = _sequence(at, end)
+        if stop == NULL:
+            return False
+        character = at[0] & (0x1F if stop - at == 1 else 0x0F if stop - at == 2 else 0x07)
+        while at < stop:
+            at += 1
+            character = character << 6 | at[0] & 0x3F
+        at += 1
+        if character >= 0x10000:
+            value = 31 * value + (0xD800 | (character - 0x10000) >> 10)
+            character = 0xDC00 | (character - 0x10000) & 0x3FF
+        value = 31 * value + character
+    hashed[0] = value
+    return True
 
 
 cdef inline bint _is(const unsigned char* at, Py_ssize_t length, const char* word, Py_ssize_t word_length) noexcept nogil:
@@ -98,7 +133,7 @@ cdef object scan_into(Send send, bytes properties):
         if _is(at, n, "UNIQ_KEY", 8):
             send.unique_key = PyBytes_FromStringAndSize(<const char*>value, m)
         elif _is(at, n, "TAGS", 4):
-            send.tags_code = java_hash_ascii(value, m) if is_ascii(value, m) else java_hash(value[:m])
+            send.tags_code = java_hash_ascii(value, m) if is_ascii(value, m) else _java_hash(value, m)
         elif _is(at, n, "KEYS", 4):
             send.keys = PyBytes_FromStringAndSize(<const char*>value, m)
         elif _is(at, n, "WAIT", 4):

@@ -7,6 +7,7 @@ cdef struct Text:
     const unsigned char* at
     int length
     bint escaped          # JSON: holds backslashes; only a value that may hold any is ever unescaped
+    bint is_wide          # not ASCII: UTF-8, or escapes that mean it
 
 cdef struct Head:
     int code, language, version, opaque, flag
@@ -19,3 +20,4 @@ cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* hea
 cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* head) noexcept nogil
 cdef bint read_integer(Text text, long long low, long long high, long long* value) noexcept nogil
 cdef int unescape(Text text, unsigned char* out) noexcept nogil
+cdef const unsigned char* _sequence(const unsigned char* at, const unsigned char* end) noexcept nogil

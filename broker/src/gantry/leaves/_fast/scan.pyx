@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """Cutting frame headers into names and values without making a Python object.
 
-The scanners know a *subset* of what `leaves.headers` accepts: what clients really send, ASCII only, flat, without
-blanks, each key once.  They answer False for everything else, and the caller lets the pure code decide: valid or not,
+The scanners know a *subset* of what `leaves.headers` accepts: what clients really send, flat, without blanks, each key
+once, and names in ASCII; a value may be any UTF-8 (`is_wide` says that it is not ASCII).  They answer False for everything else, and the caller lets the pure code decide: valid or not,
 its answer counts.  So being strict here is always right, and the two twins agree on every input by construction.
 
 Each step checks the end before it reads a byte; nothing outside [at, end) is touched.
@@ -44,30 +44,79 @@ cdef const unsigned char* _string(const unsigned char* at, const unsigned char* 
         return NULL
     at += 1
     text.at = at
-    text.escaped = False
+    text.escaped = text.is_wide = False
     while at < end:
         byte = at[0]
         if byte == c'\"':
             text.length = <int>(at - text.at)
             return at + 1
-        if byte < 0x20 or byte >= 0x80:
+        if byte < 0x20:
             return NULL
-        if byte == c"\\":
+        if byte >= 0x80:
+            text.is_wide = True
+            at = _sequence(at, end)
+            if at == NULL:
+                return NULL
+        elif byte == c"\\":
             text.escaped = True
-            at = _escape(at + 1, end)
+            at = _escape(at + 1, end, &text.is_wide)
             if at == NULL:
                 return NULL
         at += 1
     return NULL
 
 
-cdef const unsigned char* _escape(const unsigned char* at, const unsigned char* end) noexcept nogil:
-    """The last byte of the escape behind a backslash, or NULL when it is none, or none that means ASCII."""
+cdef const unsigned char* _sequence(const unsigned char* at, const unsigned char* end) noexcept nogil:
+    """The last byte of the UTF-8 sequence of a character beyond ASCII that starts here, or NULL when it is none."""
+    cdef unsigned char first = at[0], low = 0x80, high = 0xBF
+    cdef int more, i
+    if 0xC2 <= first <= 0xDF:
+        more = 1
+    elif 0xE0 <= first <= 0xEF:
+        more = 2
+        if first == 0xE0:
+            low = 0xA0
+        elif first == 0xED:
+            high = 0x9F  # no surrogates
+    elif 0xF0 <= first <= 0xF4:
+        more = 3
+        if first == 0xF0:
+            low = 0x90
+        elif first == 0xF4:
+            high = 0x8F
+    else:
+        return NULL
+    if end - at <= more or at[1] < low or at[1] > high:
+        return NULL
+    for i in range(2, more + 1):
+        if at[i] & 0xC0 != 0x80:
+            return NULL
+    return at + more
+
+
+cdef inline int _unit(const unsigned char* at) noexcept nogil:
+    """The number of the four hexadecimal digits here, or -1."""
+    cdef int a = _hex(at[0]), b = _hex(at[1]), c = _hex(at[2]), d = _hex(at[3])
+    if a < 0 or b < 0 or c < 0 or d < 0:
+        return -1
+    return a << 12 | b << 8 | c << 4 | d
+
+
+cdef const unsigned char* _escape(const unsigned char* at, const unsigned char* end, bint* is_wide) noexcept nogil:
+    """The last byte of the escape behind a backslash, or NULL when it is none, or a surrogate that stands alone."""
+    cdef int unit
     if at >= end:
         return NULL
     if at[0] == c"u":
-        if end - at < 5 or at[1] != c"0" or at[2] != c"0" or not c"0" <= at[3] <= c"7" or _hex(at[4]) < 0:
+        unit = _unit(at + 1) if end - at >= 5 else -1
+        if unit < 0 or 0xDC00 <= unit <= 0xDFFF:
             return NULL
+        if unit >= 0x80:
+            is_wide[0] = True
+        if 0xD800 <= unit <= 0xDBFF:
+            if end - at < 11 or at[5] != c"\\" or at[6] != c"u" or _unit(at + 7) & ~0x3FF != 0xDC00:
+                return NULL
+            return at + 10
         return at + 4
     return at if memchr(b'bfnrt"/\\', at[0], 8) != NULL else NULL
 
@@ -75,7 +124,7 @@ cdef const unsigned char* _escape(const unsigned char* at, const unsigned char* 
 cdef const unsigned char* _number(const unsigned char* at, const unsigned char* end, Text* text) noexcept nogil:
     """Behind the integer that starts at `at`, or NULL; no leading zeros, as JSON wants it."""
     text.at = at
-    text.escaped = False
+    text.escaped = text.is_wide = False
     if at < end and at[0] == c"-":
         at += 1
     if at >= end or at[0] < c"0" or at[0] > c"9":
@@ -97,7 +146,7 @@ cdef const unsigned char* _scalar(const unsigned char* at, const unsigned char* 
     if at[0] == c'\"':
         return _string(at, end, text)
     text.at = at
-    text.escaped = False
+    text.escaped = text.is_wide = False
     if end - at >= 4 and memcmp(at, b"true", 4) == 0:
         text.length = 4
         return at + 4
@@ -163,7 +212,7 @@ cdef const unsigned char* _fields(const unsigned char* at, const unsigned char* 
         return at + 1
     while True:
         at = _string(at, end, &name)
-        if at == NULL or name.escaped or at >= end or at[0] != c":":
+        if at == NULL or name.escaped or name.is_wide or at >= end or at[0] != c":":
             return NULL
         at = _scalar(at + 1, end, &value)
         if at == NULL or at >= end or head.fields == FIELDS_MAX or _same_name_before(head, name):
@@ -200,7 +249,7 @@ cdef int _key(Text name) noexcept nogil:
 
 cdef bint _take(int key, Text text, Head* head) noexcept nogil:
     """One value of the header other than extFields."""
-    if text.escaped:
+    if text.escaped or text.is_wide:
         return False
     if key == KEY_CODE:
         return _read_int(text, &head.code)
@@ -227,7 +276,7 @@ cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* hea
         return False
     while True:
         at = _string(at + 1, end, &name)
-        if at == NULL or name.escaped or at >= end or at[0] != c":":
+        if at == NULL or name.escaped or name.is_wide or at >= end or at[0] != c":":
             return False
         key = _key(name)
         if key == 0 or seen & key:
@@ -261,6 +310,18 @@ cdef inline int _i16(const unsigned char* at) noexcept nogil:
     return <int><short>((<unsigned int>at[0] << 8) | at[1])
 
 
+cdef bint _is_text(const unsigned char* at, int length) noexcept nogil:
+    """Whether these bytes are UTF-8."""
+    cdef const unsigned char* end = at + length
+    while at < end:
+        if at[0] >= 0x80:
+            at = _sequence(at, end)
+            if at == NULL:
+                return False
+        at += 1
+    return True
+
+
 cdef bint _is_ascii(const unsigned char* at, int length) noexcept nogil:
     cdef int i
     cdef unsigned char seen = 0
@@ -285,7 +346,7 @@ cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* h
     if head.language > 13 or _i32(at + 13) != 0 or _i32(at + 17) != end - at - 21:
         return False
     at += 21
-    name.escaped = value.escaped = False
+    name.escaped = name.is_wide = value.escaped = False
     while at < end:
         if end - at < 2:
             return False
@@ -303,7 +364,8 @@ cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* h
         at += value.length
         if head.fields == FIELDS_MAX or _same_name_before(head, name):
             return False
-        if not _is_ascii(name.at, name.length) or not _is_ascii(value.at, value.length):
+        value.is_wide = not _is_ascii(value.at, value.length)
+        if not _is_ascii(name.at, name.length) or (value.is_wide and not _is_text(value.at, value.length)):
             return False
         head.name[head.fields] = name
         head.value[head.fields] = value
@@ -311,9 +373,27 @@ cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* h
     return True
 
 
+cdef int _put_character(unsigned char* out, int unit) noexcept nogil:
+    """Write a character beyond ASCII as UTF-8; how many bytes."""
+    if unit < 0x800:
+        out[0] = <unsigned char>(0xC0 | unit >> 6)
+        out[1] = <unsigned char>(0x80 | unit & 0x3F)
+        return 2
+    if unit < 0x10000:
+        out[0] = <unsigned char>(0xE0 | unit >> 12)
+        out[1] = <unsigned char>(0x80 | unit >> 6 & 0x3F)
+        out[2] = <unsigned char>(0x80 | unit & 0x3F)
+        return 3
+    out[0] = <unsigned char>(0xF0 | unit >> 18)
+    out[1] = <unsigned char>(0x80 | unit >> 12 & 0x3F)
+    out[2] = <unsigned char>(0x80 | unit >> 6 & 0x3F)
+    out[3] = <unsigned char>(0x80 | unit & 0x3F)
+    return 4
+
+
 cdef int unescape(Text text, unsigned char* out) noexcept nogil:
     """The bytes of a JSON string; how many there are.  `out` has room for text.length: an escape never gets longer."""
-    cdef int i = 0, n = 0
+    cdef int i = 0, n = 0, unit
     cdef unsigned char byte
     while i < text.length:
         byte = text.at[i]
@@ -322,8 +402,15 @@ cdef int unescape(Text text, unsigned char* out) noexcept nogil:
             byte = text.at[i]  # _escape saw all that follows
             i += 1
             if byte == c"u":
-                byte = <unsigned char>(_hex(text.at[i + 2]) * 16 + _hex(text.at[i + 3]))
+                unit = _unit(text.at + i)
                 i += 4
+                if unit >= 0x80:
+                    if 0xD800 <= unit <= 0xDBFF:
+                        unit = 0x10000 + ((unit & 0x3FF) << 10 | _unit(text.at + i + 2) & 0x3FF)
+                        i += 6
+                    n += _put_character(out + n, unit)
+                    continue
+                byte = <unsigned char>unit
             elif byte == c"n":
                 byte = c"\n"
             elif byte == c"t":
