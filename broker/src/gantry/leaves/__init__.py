@@ -14,9 +14,33 @@ from typing import TYPE_CHECKING
 from gantry.leaves._choice import COMPILED, why_pure
 
 if TYPE_CHECKING or not COMPILED:
-    from gantry.leaves import delays, frames, halves, hashes, keys, openhalves, properties, queues, records, runs
+    from gantry.leaves import (
+        delays,
+        frames,
+        halves,
+        hashes,
+        keys,
+        messages,
+        openhalves,
+        properties,
+        queues,
+        records,
+        runs,
+    )
 else:
-    from gantry.leaves._fast import delays, frames, halves, hashes, keys, openhalves, properties, queues, records, runs
+    from gantry.leaves._fast import (
+        delays,
+        frames,
+        halves,
+        hashes,
+        keys,
+        messages,
+        openhalves,
+        properties,
+        queues,
+        records,
+        runs,
+    )
 
 __all__ = [
     "COMPILED",
@@ -25,6 +49,7 @@ __all__ = [
     "halves",
     "hashes",
     "keys",
+    "messages",
     "openhalves",
     "properties",
     "queues",

@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 # All or none: after an interrupted installation, where only some modules exist, the pure ones are used.  sysio is only
 # for the store, which needs Linux; clients on other systems use the others.
-_PARTS = ["delays", "frames", "halves", "hashes", "keys", "openhalves", "properties", "queues", "records", "requests"]
-_PARTS += ["runs", "scan"]
+_PARTS = ["delays", "frames", "halves", "hashes", "keys", "messages", "openhalves", "properties", "queues", "records"]
+_PARTS += ["requests", "runs", "scan"]
 if sys.platform == "linux":
     _PARTS.append("sysio")
 

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from struct import Struct
 
 from gantry.errors import CorruptRecordError, LocalProtocolError, RemoteProtocolError
+from gantry.leaves import messages as leaf
 from gantry.leaves import properties, records
 from gantry.model.message import StoredMessage
 from gantry.wire.compression import decompress
@@ -24,8 +25,6 @@ from gantry.wire.compression import decompress
 INFLATED_BYTES_MAX = 64 << 20  # bodies of one answer; the message that goes beyond is the last one of it
 
 _PLACES = Struct(">12xi4xqq")  # queue id, queue offset and log offset in the head of a record
-_BATCH_HEAD = Struct(">iiiii")
-_PROPERTIES_LENGTH = Struct(">h")
 _PORT = Struct(">i")
 _GROUPS = Struct(">8H")
 
@@ -57,7 +56,14 @@ def pulled(data: bytes | bytearray | memoryview, broker_name: str = "", topic: s
     """
     found: list[StoredMessage] = []
     at = inflated = 0
-    while at < len(data) and inflated < INFLATED_BYTES_MAX:
+    while True:
+        run, at = leaf.read(data, at, INFLATED_BYTES_MAX - inflated, StoredMessage, host_text, broker_name)
+        found += run
+        if at == len(data):
+            break
+        inflated += sum([len(one.body) for one in run])
+        if inflated >= INFLATED_BYTES_MAX:
+            break
         damage = ""
         try:
             record = records.view(data, at, len(data), check_crc=True)
@@ -137,15 +143,10 @@ def message(record: records.Record, broker_name: str = "", damage: str = "") -> 
 
 def join_batch(batch: Iterable[tuple[int, bytes, bytes]]) -> bytes:
     """Encode a batch of (user flag, body, properties) as a body; `leaves.records.split_batch` is the inverse."""
-    parts: list[bytes] = []
-    for flag, body, pairs in batch:
-        if len(pairs) > records.PROPERTIES_BYTES_MAX:
-            raise LocalProtocolError(
-                f"properties of {len(pairs)} bytes, {records.PROPERTIES_BYTES_MAX} are allowed; send fewer or shorter"
-            )
-        size = _BATCH_HEAD.size + len(body) + _PROPERTIES_LENGTH.size + len(pairs)
-        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _PROPERTIES_LENGTH.pack(len(pairs)), pairs)
-    return b"".join(parts)
+    try:
+        return leaf.join(batch)
+    except OverflowError as error:
+        raise LocalProtocolError(f"{error}; send fewer or shorter") from error
 
 
 def host_text(host: bytes) -> str:

@@ -140,7 +140,7 @@ def pull(queue: MessageQueue, offset: int, settings: PullSettings, progress: int
         found = record.pulled(reply.body, queue.broker_name, queue.topic) if is_read else []
         following = number(reply, "nextBeginOffset")
         messages = tuple(_in_their_places(found, offset, following))
-        if sum(message.size for message in messages) < len(reply.body) and messages:
+        if sum([message.size for message in messages]) < len(reply.body) and messages:
             following = messages[-1].queue_offset + 1  # the others come with the next pull, because the memory is full
         return PullResult(
             _PULL_STATUS[ResponseCode(reply.code)],
@@ -180,6 +180,9 @@ def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> li
     Such a message gets the offset after the one before it, because the reader would otherwise skip messages or not
     advance.
     """
+    places = [message.queue_offset for message in messages]
+    if places == list(range(offset, offset + len(messages))) and offset + len(messages) <= end:
+        return messages  # nearly always
     found: list[StoredMessage] = []
     for last, message in enumerate(messages, end - len(messages)):
         if not offset <= message.queue_offset <= last:

@@ -336,6 +336,7 @@ cdef object _command(Head* head, int serialization, const unsigned char* body, P
         ext[_field_name(head.name[i])] = _properties(head.value[i]).decode("utf-8")
     return Command(
         head.code, language=head.language, version=head.version, opaque=head.opaque, flag=head.flag, ext=ext,
+        remark=ascii_text(head.remark.at, head.remark.length) if head.has_remark else None,
         body=PyBytes_FromStringAndSize(<const char*>body, body_bytes), serialization=serialization,
     )
 

@@ -191,56 +191,78 @@ def encode_run(bytearray out, Py_ssize_t at, long long log_offset, sends, long l
 cdef str last_topic = ""
 
 
-cdef str _topic(const unsigned char* at, Py_ssize_t n):
+cdef str topic_text(const unsigned char* at, Py_ssize_t n):
+    """The string of an ASCII topic; a run of records has few of them."""
     global last_topic
     if len(last_topic) != n or memcmp(PyUnicode_1BYTE_DATA(last_topic), at, <size_t>n) != 0:
         last_topic = PyUnicode_DecodeASCII(<const char*>at, n, NULL)
     return last_topic
 
 
-cdef Entry _entry(const unsigned char* at, Py_ssize_t left, long long log_offset, bint check_crc):
-    """The entry of a V1 or V2 record with an ASCII topic that is good in every respect, or None."""
-    cdef unsigned int size = _u32(at), magic = _u32(at + 4), sys_flag = _u32(at + 36), body_bytes
-    cdef Py_ssize_t body_at = HEAD_BYTES, store_at = 56, topic_at, topic_bytes, properties_at
-    cdef Entry entry
-    cdef Send scanned
-    if size < 91 or <Py_ssize_t>size > left or (magic != V1 and magic != V2) or _i64(at + 28) != log_offset:
-        return None
+cdef bint parts_of(const unsigned char* at, Py_ssize_t left, bint check_crc, Parts* parts) noexcept nogil:
+    """Where the parts of a V1 or V2 record with an ASCII topic stand that is good in every respect; False for others."""
+    cdef unsigned int size, magic, sys_flag, body_bytes
+    cdef Py_ssize_t body_at = HEAD_BYTES, topic_at, topic_bytes, properties_at
+    if left < MINIMUM:
+        return False
+    size = _u32(at)
+    magic = _u32(at + 4)
+    sys_flag = _u32(at + 36)
+    if size < MINIMUM or <Py_ssize_t>size > left or (magic != V1 and magic != V2):
+        return False
+    parts.born_bytes = parts.store_bytes = 8
     if sys_flag & 0x10:
         body_at += 12
-        store_at += 12
+        parts.born_bytes = 20
     if sys_flag & 0x20:
         body_at += 12
+        parts.store_bytes = 20
     if body_at + 3 > <Py_ssize_t>size:
-        return None
+        return False
     body_bytes = _u32(at + body_at - 4)
     topic_at = body_at + <Py_ssize_t>body_bytes + (1 if magic == V1 else 2)
     if topic_at > <Py_ssize_t>size or _u32(at + 12) > 0x7FFFFFFF or _i64(at + 20) < 0:
-        return None
+        return False
     topic_bytes = at[topic_at - 1]
     if magic == V2:
         topic_bytes |= <Py_ssize_t>at[topic_at - 2] << 8
     properties_at = topic_at + topic_bytes + 2
     if topic_bytes == 0 or topic_bytes > (V1_TOPIC_MAX if magic == V1 else 32767) or properties_at > <Py_ssize_t>size:
-        return None
+        return False
     if properties_at + ((<Py_ssize_t>at[properties_at - 2] << 8) | at[properties_at - 1]) != <Py_ssize_t>size:
-        return None
+        return False
     if at[properties_at - 2] & 0x80 or not is_ascii(at + topic_at, topic_bytes):
-        return None
+        return False
     if check_crc and body_bytes and crc31(at + body_at, body_bytes) != _u32(at + 8):
+        return False
+    parts.size = <Py_ssize_t>size
+    parts.body_at = body_at
+    parts.body_bytes = <Py_ssize_t>body_bytes
+    parts.topic_at = topic_at
+    parts.topic_bytes = topic_bytes
+    parts.properties_at = properties_at
+    return True
+
+
+cdef Entry _entry(const unsigned char* at, Py_ssize_t left, long long log_offset, bint check_crc):
+    """The entry of a record that is good in every respect and stands at this log offset, or None."""
+    cdef Parts parts
+    cdef Entry entry
+    cdef Send scanned
+    if left < MINIMUM or _i64(at + 28) != log_offset or not parts_of(at, left, check_crc, &parts):
         return None
     scanned = Send.__new__(Send)
-    scan_into(scanned, PyBytes_FromStringAndSize(<const char*>at + properties_at, <Py_ssize_t>size - properties_at))
+    scan_into(scanned, PyBytes_FromStringAndSize(<const char*>at + parts.properties_at, parts.size - parts.properties_at))
     entry = Entry.__new__(Entry)
     entry.log_offset = log_offset
-    entry.size = <int>size
-    entry.topic = _topic(at + topic_at, topic_bytes)
+    entry.size = <int>parts.size
+    entry.topic = topic_text(at + parts.topic_at, parts.topic_bytes)
     entry.queue_id = <int>_u32(at + 12)
     entry.queue_offset = _i64(at + 20)
     entry.tags_code = scanned.tags_code
-    entry.store_ms = _i64(at + store_at)
-    entry.sys_flag = <int>sys_flag
-    entry.prepared_offset = _i64(at + body_at - 12)
+    entry.store_ms = _i64(at + 48 + parts.born_bytes)
+    entry.sys_flag = <int>_u32(at + 36)
+    entry.prepared_offset = _i64(at + parts.body_at - 12)
     entry.unique_key = scanned.unique_key
     entry.keys = scanned.keys
     entry.properties = scanned.properties
@@ -252,33 +274,25 @@ def view(buffer, Py_ssize_t at, Py_ssize_t end, bint check_crc=False):
     """The record that begins at buffer[at]; see the pure twin, which also says what is wrong with one."""
     cdef Py_buffer memory
     cdef const unsigned char* p
-    cdef unsigned int size, body_bytes
-    cdef Py_ssize_t born = 8, store = 8, body_at, topic_at, topic_bytes, properties_at
+    cdef Parts parts
+    cdef Py_ssize_t born, store
     cdef object found = None
     PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
     try:
-        if 0 <= at and end <= memory.len and end - at >= MINIMUM:
+        if 0 <= at and end <= memory.len:
             p = <const unsigned char*>memory.buf + at
-            # What makes an entry makes a record, whatever log offset it says it has.
-            if _entry(p, end - at, _i64(p + 28), check_crc) is not None:
-                size = _u32(p)
-                born = 20 if _u32(p + 36) & 0x10 else 8
-                store = 20 if _u32(p + 36) & 0x20 else 8
-                body_at = 72 + born + store
-                body_bytes = _u32(p + body_at - 4)
-                topic_at = body_at + <Py_ssize_t>body_bytes + (1 if _u32(p + 4) == V1 else 2)
-                topic_bytes = p[topic_at - 1]
-                if _u32(p + 4) == V2:
-                    topic_bytes |= <Py_ssize_t>p[topic_at - 2] << 8
-                properties_at = topic_at + topic_bytes + 2
+            # Whatever log offset it says it has.
+            if parts_of(p, end - at, check_crc, &parts):
+                born, store = parts.born_bytes, parts.store_bytes
                 found = Record(
-                    <int>size, <int>_u32(p + 4), <int>_u32(p + 8), <int>_u32(p + 12), <int>_u32(p + 16), _i64(p + 20),
-                    _i64(p + 28), <int>_u32(p + 36), _i64(p + 40), PyBytes_FromStringAndSize(<const char*>p + 48, born),
-                    _i64(p + 48 + born), PyBytes_FromStringAndSize(<const char*>p + 56 + born, store),
-                    <int>_u32(p + 56 + born + store), _i64(p + 60 + born + store),
-                    PyBytes_FromStringAndSize(<const char*>p + body_at, <Py_ssize_t>body_bytes),
-                    _topic(p + topic_at, topic_bytes),
-                    PyBytes_FromStringAndSize(<const char*>p + properties_at, <Py_ssize_t>size - properties_at),
+                    <int>parts.size, <int>_u32(p + 4), <int>_u32(p + 8), <int>_u32(p + 12), <int>_u32(p + 16),
+                    _i64(p + 20), _i64(p + 28), <int>_u32(p + 36), _i64(p + 40),
+                    PyBytes_FromStringAndSize(<const char*>p + 48, born), _i64(p + 48 + born),
+                    PyBytes_FromStringAndSize(<const char*>p + 56 + born, store), <int>_u32(p + 56 + born + store),
+                    _i64(p + 60 + born + store),
+                    PyBytes_FromStringAndSize(<const char*>p + parts.body_at, parts.body_bytes),
+                    topic_text(p + parts.topic_at, parts.topic_bytes),
+                    PyBytes_FromStringAndSize(<const char*>p + parts.properties_at, parts.size - parts.properties_at),
                 )
     finally:
         PyBuffer_Release(&memory)

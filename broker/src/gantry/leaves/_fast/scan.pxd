@@ -12,7 +12,9 @@ cdef struct Text:
 cdef struct Head:
     int code, language, version, opaque, flag
     int fields
-    bint remarked         # there is a remark, which is not kept
+    bint remarked         # there is a remark that is not kept
+    bint has_remark       # there is one without escapes, which is kept
+    Text remark
     Text name[FIELDS_MAX]
     Text value[FIELDS_MAX]
 

@@ -270,7 +270,7 @@ cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* hea
     cdef int key, seen = 0
     memset(head, 0, 20)
     head.fields = 0
-    head.remarked = False
+    head.remarked = head.has_remark = False
     head.language = 7
     if at >= end or at[0] != c"{":
         return False
@@ -283,13 +283,17 @@ cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* hea
             return False
         seen |= key
         if key == KEY_REMARK:
-            head.remarked = True
+            head.remarked = at + 1 >= end or at[1] != c'"'
+            head.has_remark = not head.remarked
         if key == KEY_FIELDS:
             at = _fields(at + 1, end, head)
         else:
             at = _scalar(at + 1, end, &value)
             if at == NULL or not _take(key, value, head):
                 return False
+            if key == KEY_REMARK and head.has_remark:
+                head.remark = value
+                head.remarked = value.escaped
         if at == NULL or at >= end:
             return False
         if at[0] == c"}":
@@ -335,7 +339,7 @@ cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* h
     cdef int length
     cdef Text name, value
     head.fields = 0
-    head.remarked = False
+    head.remarked = head.has_remark = False
     if end - at < 21:
         return False
     head.code = _i16(at)
