@@ -102,10 +102,18 @@ class RemotingClient:
         try:
             return await connection.invoke(command, left_s)
         except OutcomeUnknownError:
-            # Half-open: the machine at the other end is gone, so the connection is never closed from there.
-            if loop.time() - connection.last_active > self._deaf_s:
-                connection.abort(f"no sign of life for {self._deaf_s:g} s")
+            self.unanswered(connection)
             raise
+
+    def unanswered(self, connection: Connection) -> None:
+        """End a half-open connection: the machine at the other end is gone, so it is never closed from there."""
+        if asyncio.get_running_loop().time() - connection.last_active > self._deaf_s:
+            connection.abort(f"no sign of life for {self._deaf_s:g} s")
+
+    def ready(self, address: str) -> Connection | None:
+        """Return the open connection to an address if the other side takes output now; None otherwise."""
+        connection = self._connections.get(address)
+        return connection if connection is not None and connection.is_writable else None
 
     async def send_oneway(self, address: str, command: frames.Command, timeout_s: float = _ONEWAY_S) -> None:
         """Send a one-way request; returns when it is handed to the socket.
@@ -121,13 +129,11 @@ class RemotingClient:
 
     async def _room(self, address: str, connection: Connection, deadline: float) -> None:
         """Wait until the other side takes output; UnreachableError when it does not in time, or is gone."""
-        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout_at(deadline):
                 await connection.wait_writable()
         except TimeoutError:
-            if loop.time() - connection.last_active > self._deaf_s:
-                connection.abort(f"no sign of life for {self._deaf_s:g} s")
+            self.unanswered(connection)
             raise UnreachableError(f"{address}: it does not read what it was sent; this request was not sent") from None
         if connection.closed:
             raise UnreachableError(f"{address}: connection closed ({connection.close_reason}); not sent")

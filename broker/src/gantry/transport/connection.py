@@ -23,11 +23,12 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from gantry.errors import OutcomeUnknownError, RemoteProtocolError, UnreachableError
+from gantry.errors import RemoteProtocolError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.addresses import pack_host
 from gantry.transport.limits import ConnectionLimits
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.transport.unanswered import Unanswered
 from gantry.wire.command import Request
 
 Chunk = bytes | bytearray | memoryview
@@ -55,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close_reason = ""  # why, for the log
         self.closed_listeners: list[Callable[[Connection], None]] = []  # called once, when the socket is gone
         self.batch_bytes = 0  # what the requests that are being handed over took on the wire, about
+        self.is_gantry = False  # the peer's answers show that it is GantryMQ; noted by its owner
         self.last_active = 0.0  # loop time of the last read or of the last time the output drained
         self._buffer = buffer
         self._limits = limits
@@ -72,11 +74,9 @@ class Connection(asyncio.BufferedProtocol):
         self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
         self._corked_bytes = 0
         self._pauses: set[str] = set()  # the reasons why nothing is read; empty means reading
-        # With how many one-way requests had left before: the answer shows that the peer has read those.
-        self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle, int]] = {}
+        self._pending = Unanswered(self._loop)
         self._next_opaque = 0
         self._oneways = 0
-        self._oneways_read = 0  # at least so many of them
         self._drained: asyncio.Event | None = None  # set when the peer takes output again, or is gone
 
     # The loop's calls
@@ -137,11 +137,7 @@ class Connection(asyncio.BufferedProtocol):
         self._corked = None
         if self._drained is not None:
             self._drained.set()
-        pending, self._pending = self._pending, {}
-        for future, timer, _ in pending.values():
-            timer.cancel()
-            if not future.done():
-                future.set_exception(OutcomeUnknownError(f"{self.peer}: connection gone before the answer came"))
+        self._pending.lost()
         listeners, self.closed_listeners = self.closed_listeners, []
         for listener in listeners:
             listener(self)
@@ -255,8 +251,7 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self._next_opaque
         self._next_opaque = (opaque + 1) & 0x7FFFFFFF
         command.opaque = opaque
-        timer = self._loop.call_later(timeout_s, self._time_out, opaque, timeout_s)
-        self._pending[opaque] = future, timer, self._oneways
+        self._pending.add(opaque, future, timeout_s, self._oneways, self.peer)
         self.write(frames.encode(command))
         return future
 
@@ -271,18 +266,13 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def oneways_in_doubt(self) -> int:
         """Return how many one-way requests were sent after the last request that the peer has answered."""
-        return self._oneways - self._oneways_read
+        return self._oneways - self._pending.oneways_read
 
     def disown(self) -> None:
         """In a forked child: write nothing on the parent's socket and call no listener; the parent goes on with it."""
         self.closed = True
         self.close_reason = "the process was forked"
         self._transport = None
-
-    def _time_out(self, opaque: int, timeout_s: float) -> None:
-        future, _, _ = self._pending.pop(opaque)
-        if not future.done():
-            future.set_exception(OutcomeUnknownError(f"{self.peer}: no answer within {timeout_s:g} s"))
 
     # Input, behind buffer_updated
 
@@ -357,13 +347,7 @@ class Connection(asyncio.BufferedProtocol):
     def _take_answer(self, request: Request) -> bool:
         if not isinstance(request, frames.Command) or not request.flag & 1:
             return False
-        waiting = self._pending.pop(request.opaque, None)
-        if waiting is not None:  # else it came too late, or was never asked for
-            future, timer, oneways = waiting
-            timer.cancel()
-            self._oneways_read = max(self._oneways_read, oneways)
-            if not future.done():
-                future.set_result(request)
+        self._pending.answered(request)
         return True
 
     def _end(self, reason: str) -> None:
