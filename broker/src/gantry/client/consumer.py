@@ -30,11 +30,13 @@ from typing import Any, Self
 from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.consuming.broadcast import LocalOffsets
+from gantry.client.consuming.broadcast import LocalOffsets, own_offsets
 from gantry.client.consuming.broker_requests import BrokerRequests, Description
+from gantry.client.consuming.delivery import Delivery, ended
 from gantry.client.consuming.direct import DirectConsumption
 from gantry.client.consuming.intake import Intake, Memory
 from gantry.client.consuming.offsets import RemoteOffsets
+from gantry.client.consuming.ready import Ready
 from gantry.client.consuming.rebalance import Rebalance, Share
 from gantry.client.consuming.redelivery import Redelivery
 from gantry.client.consuming.subscribing import check_filters, subscriptions_of
@@ -42,7 +44,7 @@ from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import ClientIdentity
 from gantry.client.lifecycle import Lifecycle
-from gantry.client.received import Again, ReceivedMessage
+from gantry.client.received import ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.client.tallies import Tallies
@@ -100,7 +102,7 @@ class Consumer:
         self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._replicas = Replicas(self._session, self._routes)
         offsets = RemoteOffsets(self._session, self._routes, group, self._replicas)
-        self._offsets = _offsets(self.settings, offsets, group)
+        self._offsets = own_offsets(self.settings, offsets, group)
         self._rebalance = Rebalance(
             self._session, self._routes, group, self._identity.client_id, self.settings.handover_s
         )
@@ -108,14 +110,14 @@ class Consumer:
         self._intakes: dict[MessageQueue, tuple[Intake, asyncio.Task[None]]] = {}
         self._leaving: list[Intake] = []  # queues that go to other members, until their progress is committed
         # With the life of the intake; bounded by the windows.
-        self._ready: asyncio.Queue[tuple[Intake, int, ReceivedMessage] | None] = asyncio.Queue()
+        self._ready: Ready[tuple[Intake, int, ReceivedMessage] | None] = Ready()
         self._redelivery = Redelivery(self._session, self._routes, group, self.settings, self._hand_out)
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._iterating: set[asyncio.Task[Any]] = set()  # tasks that may have unfinished messages
         self._life = Lifecycle(
             group, self._session, self._routes, tasks,
-            begin=self._begin_work, finish=self._finish_work, wake=lambda: self._ready.put_nowait(None),
+            begin=self._begin_work, finish=self._finish_work, wake=lambda: self._ready.put(None),
         )  # fmt: skip
 
     @property
@@ -212,14 +214,18 @@ class Consumer:
 
     async def _next(self) -> ReceivedMessage | None:
         """Return the next message of a queue that this member still has; None when the consumer has ended."""
+        ready = self._ready
         while True:
-            found = await self._ready.get()
+            if not ready.items:
+                await ready.wait()
+                continue
+            found = ready.take()
             if found is None or self._life.is_over:
-                self._ready.put_nowait(None)  # for other waiting tasks
+                ready.put(None)  # for other waiting tasks
                 return None
             intake, life, message = found
             if not intake.is_leaving and life == intake.life:
-                intake.hand_out(message.queue_offset)
+                intake.hand_out(message.stored.queue_offset)
                 return message
 
     async def _work(self, listener: Listener) -> None:
@@ -235,26 +241,27 @@ class Consumer:
             # A separate task: an exception of the listener is a value here, and a cancelled worker leaves it running.
             call = called(listener, message, self.group, self.settings.hooks, self._tallies)
             task = self._life.tasks.own(asyncio.create_task(call))
-            await asyncio.wait([task])
+            await ended(task)
             if task.cancelled() or task.exception() is not None:
                 log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())
                 await message.retry()
             else:
                 await message.ack()
 
-    def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
-        life = intake.life
-        if stored.topic == self._retry_topic:
-            stored = replace(stored, topic=stored.properties.get(RETRY_TOPIC, stored.topic))
+    def _deliverer(self) -> Callable[[Intake, StoredMessage], None]:
+        """Return what takes the messages of one queue."""
+        delivery: Delivery | None = None
 
-        def finish(message: ReceivedMessage) -> bool:
-            return intake.finish(message.queue_offset, life) or self._is_too_late(intake, message)
+        def deliver(intake: Intake, stored: StoredMessage) -> None:
+            nonlocal delivery
+            if delivery is None or delivery.life != intake.life:
+                delivery = Delivery(intake, self._redelivery, self._is_too_late)
+            if stored.topic == self._retry_topic:
+                stored = replace(stored, topic=stored.properties.get(RETRY_TOPIC, stored.topic))
+            message = ReceivedMessage(stored, intake.queue, delivery.finish, delivery.again)
+            self._ready.put((intake, intake.life, message))
 
-        async def again(message: ReceivedMessage, wish: Again) -> None:
-            if not await self._redelivery.take(intake, life, message, wish):
-                self._is_too_late(intake, message)
-
-        self._hand_out(intake, ReceivedMessage(stored, intake.queue, finish, again))
+        return deliver
 
     def _is_too_late(self, intake: Intake, message: ReceivedMessage) -> bool:
         if intake.is_dropped and self._life.is_over:
@@ -263,17 +270,14 @@ class Consumer:
         return False
 
     def _hand_out(self, intake: Intake, message: ReceivedMessage) -> None:
-        self._ready.put_nowait((intake, intake.life, message))
+        self._ready.put((intake, intake.life, message))
 
     def _forget_former_lives(self) -> None:
         """Remove waiting messages of queues that other members have now, or that were reset.
 
         No window counts them, so with slow listeners they would accumulate at every rebalance.
         """
-        for _ in range(self._ready.qsize()):
-            found = self._ready.get_nowait()
-            if found is None or (not found[0].is_leaving and found[1] == found[0].life):
-                self._ready.put_nowait(found)
+        self._ready.keep(lambda found: found is None or (not found[0].is_leaving and found[1] == found[0].life))
 
     # Queues
 
@@ -322,7 +326,7 @@ class Consumer:
                 pulling = PullSettings(
                     self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s
                 )
-                intake = Intake(queue, pulling, self._memory, self._deliver, self._tallies)
+                intake = Intake(queue, pulling, self._memory, self._deliverer(), self._tallies)
                 running = self._run(intake, share.wait_s)
                 self._intakes[queue] = intake, self._life.spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
 
@@ -383,8 +387,3 @@ class Consumer:
         nameserver = ";".join(self._session.nameservers)
         about = nameserver, self._started_ms, settings.concurrency, False, self._subscriptions, queues
         return Description(*about, self._tallies.to_json())
-
-
-def _offsets(settings: ConsumerSettings, offsets: RemoteOffsets, group: str) -> RemoteOffsets | LocalOffsets:
-    is_local = settings.broadcast and settings.offsets_folder is not None
-    return LocalOffsets(settings.offsets_folder or "", group, offsets) if is_local else offsets

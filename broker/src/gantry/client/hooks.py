@@ -11,7 +11,7 @@ hook is raised to the sender; one of a consume hook counts as a failure of the l
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Protocol
 
@@ -59,7 +59,7 @@ async def called(
     listener: Callable[[ReceivedMessage], Awaitable[None]],
     message: ReceivedMessage,
     group: str,
-    hooks: Iterable[ConsumeHook],
+    hooks: Collection[ConsumeHook],
     tallies: Tallies | None = None,
 ) -> None:
     """Call a listener within its hooks and count the call; RemoteProtocolError for an undecodable message."""
@@ -67,9 +67,12 @@ async def called(
         raise RemoteProtocolError(message.decode_error)
     begun_s, is_good = 0.0 if tallies is None else tallies.now_s(), False
     try:
-        with ExitStack() as stack:
-            for hook in hooks:
-                stack.enter_context(hook.consuming(group, message))
+        if hooks:
+            with ExitStack() as stack:
+                for hook in hooks:
+                    stack.enter_context(hook.consuming(group, message))
+                await listener(message)
+        else:
             await listener(message)
         is_good = not message.wants_again
     finally:

@@ -132,3 +132,9 @@ def _replace(path: Path, contents: bytes) -> None:
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def own_offsets(settings: ConsumerSettings, offsets: RemoteOffsets, group: str) -> RemoteOffsets | LocalOffsets:
+    """Return where a member keeps its progress: in its file when it broadcasts and has one, else at the brokers."""
+    is_local = settings.broadcast and settings.offsets_folder is not None
+    return LocalOffsets(settings.offsets_folder or "", group, offsets) if is_local else offsets

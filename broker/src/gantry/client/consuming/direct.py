@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 
 from gantry.client.hooks import ConsumeHook, called
@@ -30,7 +30,7 @@ class DirectConsumption:
         self,
         group: str,
         listener: Callable[[ReceivedMessage], Awaitable[None]],
-        hooks: Iterable[ConsumeHook],
+        hooks: Collection[ConsumeHook],
         is_orderly: bool,
     ) -> None:
         self._group = group

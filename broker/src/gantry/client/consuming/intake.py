@@ -54,7 +54,7 @@ class Memory:
     """Counts the bytes of unfinished messages of all queues of a consumer."""
 
     def __init__(self, bytes_max: int) -> None:
-        self.bytes = 0
+        self.bytes = 0  # the intake that takes a message adds its bytes
         self._bytes_max = bytes_max
         self._freed = asyncio.Event()
 
@@ -62,10 +62,6 @@ class Memory:
     def is_full(self) -> bool:
         """Whether no more messages should be pulled."""
         return self.bytes >= self._bytes_max
-
-    def take(self, count: int) -> None:
-        """Count the bytes of a new message."""
-        self.bytes += count
 
     def give_back(self, count: int) -> None:
         """Count fewer bytes, and wake waiting queues; also for a finished message of 0 bytes."""
@@ -155,11 +151,14 @@ class Intake:
 
     def finish(self, offset: int, life: int) -> bool:
         """Note that a message of this life is finished. Return False when that is too late to count."""
-        counts = self._window is not None and not self.is_dropped and life == self.life
-        if self._window is not None and counts:
-            self._memory.give_back(self._window.finish(offset))
-        self.put_down(offset, life)
-        return counts
+        window = self._window
+        if window is None or self.is_dropped or life != self.life:
+            self.put_down(offset, life)
+            return False
+        self._memory.give_back(window.finish(offset))
+        self._in_work.discard(offset)
+        self._has_ended.set()
+        return True
 
     def move(self, offset: int) -> None:
         """Continue at another offset; messages in work no longer count. No effect before the start is known."""
@@ -239,21 +238,23 @@ class Intake:
             log.warning("%s: offset %d does not exist, moved to %d", self.queue, window.next_offset, result.next_offset)
             self.move(result.next_offset)
             return
-        wanted = self._pulling.subscription.tags
+        wanted, deliver, memory = self._pulling.subscription.tags, self._deliver, self._memory
         for message in result.messages:
             if message.queue_offset < window.next_offset:
                 continue
-            if message.is_unreadable:
+            if message.decode_error and message.is_unreadable:
                 self._pass_over(message)
                 continue
             # The broker compares hashes of tags only.
             if not wanted or message.tags in wanted:
-                held = max(message.size, len(message.body))  # a decompressed body is larger than its record
+                held = message.size
+                if message.sys_flag and held < len(message.body):
+                    held = len(message.body)  # a decompressed body is larger than its record
                 window.put(message.queue_offset, held)
-                self._memory.take(held)
+                memory.bytes += held
                 if message.decode_error:
                     self._warn(message)
-                self._deliver(self, message)
+                deliver(self, message)
         window.reached(result.next_offset)
 
     async def _renew_route(self, routes: Routes) -> None:

@@ -26,14 +26,9 @@ class Window:
         self.count_max = count_max
         self.span_max = span_max
         self.bytes = 0  # of all unfinished messages
-        self._next = offset  # what to pull next
+        self.next_offset = offset  # of the next pull; set by this class only
         self._sizes: dict[int, int] = {}  # unfinished offset -> bytes
         self._order: deque[int] = deque()  # offsets in ascending order; finished ones are removed from the front
-
-    @property
-    def next_offset(self) -> int:
-        """The offset of the next pull."""
-        return self._next
 
     @property
     def count(self) -> int:
@@ -43,31 +38,32 @@ class Window:
     @property
     def is_full(self) -> bool:
         """Whether nothing more should be pulled until a message finishes."""
-        return len(self._sizes) >= self.count_max or self._next - self.progress > self.span_max
+        return len(self._sizes) >= self.count_max or self.next_offset - self.progress > self.span_max
 
     @property
     def progress(self) -> int:
         """The offset to commit: the smallest unfinished one, or that of the next pull."""
-        return self._order[0] if self._order else self._next
+        return self._order[0] if self._order else self.next_offset
 
     def put(self, offset: int, size: int) -> None:
         """Add a message; `size` in bytes."""
-        assert offset >= self._next, f"offset {offset} comes again, {self._next} is next"
+        assert offset >= self.next_offset, f"offset {offset} comes again, {self.next_offset} is next"
         self._sizes[offset] = size
         self._order.append(offset)
-        self._next = offset + 1
+        self.next_offset = offset + 1
         self.bytes += size
 
     def reached(self, offset: int) -> None:
         """Note the next offset from a pull's answer; the offsets before it were filtered out by the broker."""
-        self._next = max(self._next, offset)
+        self.next_offset = max(self.next_offset, offset)
 
     def finish(self, offset: int) -> int:
         """Note that a message is finished. Return its bytes, 0 when it is not in the window."""
         size = self._sizes.pop(offset, 0)
         self.bytes -= size
-        while self._order and self._order[0] not in self._sizes:
-            self._order.popleft()
+        order, sizes = self._order, self._sizes
+        while order and order[0] not in sizes:
+            order.popleft()
         return size
 
     def move(self, offset: int) -> None:
@@ -75,4 +71,4 @@ class Window:
         self._sizes.clear()
         self._order.clear()
         self.bytes = 0
-        self._next = offset
+        self.next_offset = offset
