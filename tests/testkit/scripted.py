@@ -17,7 +17,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from gantry.leaves import frames
+from gantry.leaves import frames, records
 from gantry.leaves.frames import Command, encode
 from gantry.model.names import is_retry_topic
 from gantry.model.route import BrokerData, QueueData, TopicRoute
@@ -44,7 +44,10 @@ def silence(_: Command) -> None:
 
 def stored(command: Command) -> Command:
     """What a broker says to a send."""
-    ext = {"msgId": "0A" * 16, "queueId": command.ext["e"], "queueOffset": "7", "transactionId": ""}
+    count = 1
+    if command.code == RequestCode.SEND_BATCH_MESSAGE:
+        count = len(records.split_batch(command.body))
+    ext = {"msgId": ",".join(["0A" * 16] * count), "queueId": command.ext["e"], "queueOffset": "7", "transactionId": ""}
     return reply(command, ext=ext)
 
 

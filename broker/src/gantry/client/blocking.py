@@ -37,7 +37,7 @@ from gantry.client.settings import ProducerSettings, check_group, nameserver_lis
 from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.message import Message
-from gantry.model.route import MASTER_ID, MessageQueue
+from gantry.model.route import MASTER_ID, MessageQueue, TopicRoute
 from gantry.transport import forked
 from gantry.wire.codes import ResponseCode
 from gantry.wire.heartbeat import Heartbeat
@@ -52,6 +52,7 @@ T = TypeVar("T")
 _PULL_MARGIN_S = 5.0
 _SLAVE_WAIT_S = 2.0  # a slave that replaces the master holds a pull only so long: the master may be back
 _LOOK_S = 3.0
+_TOPICS_MAX = 2000
 
 
 class BlockingProducer:
@@ -72,6 +73,7 @@ class BlockingProducer:
         self._identity = ClientIdentity(nameserver_list(nameserver)[0], self._clock)
         self._turn = Turn(self._identity.random.randrange(1 << 16))
         self._session = BlockingSession(nameserver, self._heartbeat)
+        self._to_write: dict[str, tuple[TopicRoute, list[MessageQueue]]] = {}
         forked.enrol(self)
 
     def forked(self) -> None:
@@ -141,7 +143,7 @@ class BlockingProducer:
         self, outgoing: Outgoing, key: str, queue: MessageQueue | None, trial: Trial, deadline: float
     ) -> SendResult:
         route = self._session.route(outgoing.topic, new_topics=True, within_s=deadline - time.monotonic())
-        queues = route.queues_to_write(outgoing.topic)
+        queues = self._queues_of(route, outgoing.topic)
         if not queues:
             remark = f"topic {outgoing.topic} has no queue that may be written to now"
             raise RefusedError(ResponseCode.NO_PERMISSION, remark)
@@ -151,6 +153,16 @@ class BlockingProducer:
         trial.current = queue.broker_name
         timeout_s = min(self._settings.attempt_timeout_s, deadline - time.monotonic())
         return self._session.ask(master_of(route, queue), questions.send(self.group, outgoing, queue), timeout_s)
+
+
+    def _queues_of(self, route: TopicRoute, topic: str) -> list[MessageQueue]:
+        """Return the queues of a route to write to; those of a topic's last route are kept."""
+        known = self._to_write.get(topic)
+        if known is None or known[0] is not route:
+            if len(self._to_write) >= _TOPICS_MAX:
+                self._to_write.clear()
+            known = self._to_write[topic] = route, route.queues_to_write(topic)
+        return known[1]
 
 
 class BlockingPuller:

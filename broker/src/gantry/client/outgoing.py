@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from gantry.leaves import properties
-from gantry.model.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
+from gantry.model.message import SHARDING_KEY, UNIQUE_KEY, Message
 from gantry.model.names import is_retry_topic, topic_fault
 from gantry.wire.compression import Compression, compress
 from gantry.wire.record import join_batch
 
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize, which brokers enforce
 PROPERTIES_BYTES_MAX = 32_767  # a record has an i16 for their length
+JOIN_BYTES_MAX = 16 << 10  # of a body that is sent in a batch with others; a longer one gains nothing by that
+_FLAG_END = 1 << 31
 COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
 
 
@@ -28,9 +31,9 @@ class Ids(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outgoing:
-    """The contents of a send request, without its queue."""
+    """The contents of a send request, without its queue; nothing changes it after it was made."""
 
     topic: str
     body: bytes
@@ -40,6 +43,7 @@ class Outgoing:
     flag: int = 0
     sys_flag: int = 0
     is_batch: bool = False
+    may_join: bool = False  # a broker stores it in a batch with others exactly as it would by itself
 
 
 def prepare(
@@ -53,22 +57,31 @@ def prepare(
     """Return one message ready to send. compress_over: None: never compress. more: properties that the user
     cannot set.
     """
-    _check_topic(message.topic)
+    topic, body, flag, sys_flag = message.topic, bytes(message.body), message.flag, 0
+    fault = _fault_of(topic)
+    if fault is not None:
+        raise ValueError(fault)
     message_id = ids.next()
     pairs = _packed(message, message_id, more)
-    body, sys_flag = bytes(message.body), 0
     if len(body) > BODY_BYTES_MAX:
         raise ValueError(f"a body of {len(body)} bytes, {BODY_BYTES_MAX} are allowed")
     if compress_over is not None and len(body) > compress_over:
         compressed = compress(compression, body)
         if len(compressed) < len(body):
             body, sys_flag = compressed, compression.value
-    return Outgoing(message.topic, body, pairs, (message_id,), now_ms, message.flag, sys_flag)
+    may_join = (
+        len(body) <= JOIN_BYTES_MAX
+        and not sys_flag
+        and -_FLAG_END <= flag < _FLAG_END
+        and not (message.delay_level or message.delay_s or message.deliver_at_ms)
+        and _takes_batches(topic)
+    )
+    return Outgoing(topic, body, pairs, (message_id,), now_ms, flag, sys_flag, False, may_join)
 
 
-def sharding(key: str) -> dict[str, str]:
-    """Return the property that marks an ordered (FIFO) message with its key; none for an empty key."""
-    return {SHARDING_KEY: key} if key else {}
+def sharding(key: str) -> dict[str, str] | None:
+    """Return the property that marks an ordered (FIFO) message with its key; None for an empty key."""
+    return {SHARDING_KEY: key} if key else None
 
 
 def prepare_batch(
@@ -78,7 +91,9 @@ def prepare_batch(
     if not messages:
         raise ValueError("a batch without messages")
     topic = messages[0].topic
-    _check_topic(topic)
+    fault = _fault_of(topic)
+    if fault is not None:
+        raise ValueError(fault)
     if any(message.topic != topic for message in messages):
         raise ValueError("a batch has messages of one topic only")
     if is_retry_topic(topic):
@@ -97,17 +112,20 @@ def prepare_batch(
     return Outgoing(topic, body, pairs, message_ids, now_ms, is_batch=True)
 
 
-def _check_topic(topic: str) -> None:
-    fault = topic_fault(topic)
-    if fault is not None:
-        raise ValueError(fault)
+@lru_cache(1024)
+def _fault_of(topic: str) -> str | None:
+    return topic_fault(topic)
+
+
+@lru_cache(1024)
+def _takes_batches(topic: str) -> bool:
+    return not is_retry_topic(topic)
 
 
 def _packed(message: Message, message_id: str, more: Mapping[str, str] | None = None) -> bytes:
-    pairs = {**message.all_properties(), **(more or {})}
-    for name in (TAGS, KEYS, SHARDING_KEY):
-        if any(separator in pairs.get(name, "") for separator in "\x01\x02"):
-            raise ValueError(f"{name} may hold neither 0x01 nor 0x02")
+    pairs = message.all_properties()
+    if more:
+        pairs.update(more)
     pairs[UNIQUE_KEY] = message_id
     packed = properties.pack(pairs)
     if len(packed) > PROPERTIES_BYTES_MAX:

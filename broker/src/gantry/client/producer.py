@@ -16,7 +16,7 @@ id, so duplicates can be recognised.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Self
 
 from gantry.client.connections.routes import Routes
@@ -25,6 +25,7 @@ from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import ClientIdentity
 from gantry.client.lifecycle import Lifecycle
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
+from gantry.client.producing.gathering import Gathering
 from gantry.client.producing.sending import Sender
 from gantry.client.received import ReceivedMessage
 from gantry.client.requestreply import (
@@ -88,7 +89,8 @@ class Producer:
         self._life = Lifecycle(group, self._session, self._routes)
         self._identity = ClientIdentity(self._session.nameservers[0], self._clock)
         self._oneways = 0
-        self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
+        gathering = Gathering(self._session, group) if self._settings.batches else None
+        self._sender = Sender(self._session, self._routes, self._settings, self._identity.random, gathering)
 
     async def start(self) -> None:
         """Start; connections are made by the first send."""
@@ -114,11 +116,19 @@ class Producer:
         directly.
         The key is sent as `__SHARDINGKEY`, which a topic of type FIFO requires.
         """
+        if not self._settings.hooks:
+            return await self._send(message, key, queue, timeout_s)
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
-            outgoing = self._prepare(sending, sharding(key))
-            sending.result = await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
+            (message,) = sending.messages
+            sending.result = await self._send(message, key, queue, timeout_s)
             return sending.result
+
+    def _send(
+        self, message: Message, key: str, queue: MessageQueue | None, timeout_s: float | None
+    ) -> Awaitable[SendResult]:
+        outgoing = self._prepared(message, sharding(key) if key else None)
+        return self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
 
     async def send_batch(
         self,
@@ -181,7 +191,7 @@ class Producer:
                 raise UnreachableError(f"{message.topic}: no broker was reached within {timeout_s:g} s") from None
             sending = Sending(self.group, [message])
             with around_send(self._settings.hooks, sending):
-                outgoing = self._prepare(sending, {**more, **sharding(key)})
+                outgoing = self._prepare(sending, {**more, **(sharding(key) or {})})
                 left_s = deadline - asyncio.get_running_loop().time()
                 chooser = self._sender.chooser(key, None)
                 sending.result = await self._sender.send(outgoing, chooser, self._ask, left_s)
@@ -226,6 +236,9 @@ class Producer:
 
     def _prepare(self, sending: Sending, more: Mapping[str, str] | None = None) -> Outgoing:
         (message,) = sending.messages
+        return self._prepared(message, more)
+
+    def _prepared(self, message: Message, more: Mapping[str, str] | None) -> Outgoing:
         settings = self._settings
         return prepare(
             message,

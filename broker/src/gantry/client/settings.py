@@ -35,6 +35,7 @@ class ProducerSettings:
     compress_over_bytes: int | None = COMPRESS_OVER_BYTES  # None: never
     compression: Compression = Compression.ZLIB  # the others need gantrymq[compression], and clients that read them
     hooks: tuple[SendHook, ...] = ()  # around every send; see `hooks`
+    batches: bool = True  # sends at the same time to one queue are one request, see `gathering`; False: each is its own
 
     def __post_init__(self) -> None:
         check_numbers(self, above_zero=("timeout_s", "attempt_timeout_s", "in_flight_max"))

@@ -24,7 +24,8 @@ class UniqueIds:
     """Gives out ids; one object per producer."""
 
     def __init__(self, ip: bytes, process_id: int, salt: int, clock: Clock) -> None:
-        self._prefix = (ip + (process_id & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")).hex()
+        origin = ip + (process_id & 0xFFFF).to_bytes(2, "big") + (salt & 0xFFFFFFFF).to_bytes(4, "big")
+        self._prefix = origin.hex().upper()
         self._clock = clock
         self._month_start_ms = 0
         self._month_end_ms = 0
@@ -33,12 +34,14 @@ class UniqueIds:
 
     def next(self) -> str:
         """The next id: 32 characters with an IPv4 address, 56 with an IPv6 one."""
-        now_ms = max(self._clock.now_ms(), self._last_ms)
+        now_ms = self._clock.now_ms()
+        if now_ms < self._last_ms:
+            now_ms = self._last_ms
         self._last_ms = now_ms
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._find_month(now_ms)
         self._counter = (self._counter + 1) & 0xFFFF
-        return f"{self._prefix}{now_ms - self._month_start_ms:08x}{self._counter:04x}".upper()
+        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{self._counter:04X}"
 
     def take(self, count: int) -> list[str]:
         """Return `count` ids of the form that `next` returns; each thousand has its own millisecond."""

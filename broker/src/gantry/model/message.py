@@ -100,10 +100,14 @@ class Message:
             pairs[name] = value
         if self.tags:
             pairs[TAGS] = self.tags
-        keys = self.keys.split() if isinstance(self.keys, str) else self.keys
-        if keys:
-            pairs[KEYS] = " ".join(_checked_keys(keys))
-        if self.is_delayed:
+        if self.keys:
+            keys = self.keys.split() if isinstance(self.keys, str) else self.keys
+            text = " ".join(keys if type(keys) is list else _checked_keys(keys))
+            if "\x01" in text or "\x02" in text:
+                text = " ".join(_checked_keys(keys))  # raises
+            if text:
+                pairs[KEYS] = text
+        if self.delay_level or self.delay_s or self.deliver_at_ms:
             pairs |= self._delay()
         return pairs
 

@@ -25,12 +25,14 @@ _TOPICS_MAX = 2000  # the least recently used topic is removed
 
 
 @dataclass(slots=True)
-class _Known:
+class KnownRoute:
     """A route and its queues to write and to read."""
 
     route: TopicRoute
     to_write: list[MessageQueue]
     to_read: list[MessageQueue]
+    masters: dict[str, str]  # address of the master by group
+    groups: int  # number of groups that can be written to
     is_doubted: bool = False
 
 
@@ -40,8 +42,8 @@ class Routes:
     def __init__(self, session: Session, new_topics: bool = False) -> None:
         self._session = session
         self._new_topics = new_topics
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._known: OrderedDict[str, KnownRoute] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[KnownRoute]] = {}
 
     def start(self) -> None:
         """Start to refresh all known routes every `REFRESH_S`."""
@@ -58,6 +60,14 @@ class Routes:
             raise RefusedError(ResponseCode.NO_PERMISSION, f"topic {topic} has no queue that may be written to now")
         return queues
 
+    def writable(self, topic: str) -> KnownRoute | None:
+        """Return the route of a topic with queues to write to; None when `to_write` would ask for it, or raise."""
+        known = self._known.get(topic)
+        if known is None or known.is_doubted or not known.to_write:
+            return None
+        self._known.move_to_end(topic)
+        return known
+
     async def to_read(self, topic: str) -> list[MessageQueue]:
         """Return the queues to consume in order; RefusedError 17 when no broker has the topic."""
         return (await self._get(topic)).to_read
@@ -69,11 +79,11 @@ class Routes:
     def master(self, queue: MessageQueue) -> str:
         """Return the address of a queue's master; UnreachableError when its group has none now."""
         known = self._known.get(queue.topic)
-        broker = None if known is None else known.route.broker(queue.broker_name)
-        if broker is None or broker.master is None:
+        master = None if known is None else known.masters.get(queue.broker_name)
+        if master is None:
             self.doubt(queue.topic)
             raise UnreachableError(f"{queue.broker_name}: no master known for topic {queue.topic}")
-        return broker.master
+        return master
 
     def members(self, queue: MessageQueue) -> dict[int, str]:
         """Return the addresses of a queue's group by id (0 is the master); empty when the group is unknown."""
@@ -90,7 +100,7 @@ class Routes:
         if known is not None:
             known.is_doubted = True
 
-    async def _get(self, topic: str, within_s: float | None = None) -> _Known:
+    async def _get(self, topic: str, within_s: float | None = None) -> KnownRoute:
         known = self._known.get(topic)
         if known is not None and not known.is_doubted:
             self._known.move_to_end(topic)
@@ -115,12 +125,12 @@ class Routes:
         known.is_doubted = False  # until it fails again, so that not every call waits for silent name servers
         return known
 
-    def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
+    def _asked(self, topic: str, task: asyncio.Task[KnownRoute]) -> None:
         self._asking.pop(topic, None)
         if not task.cancelled():
             task.exception()  # retrieved here because the caller may have been cancelled
 
-    async def _ask(self, topic: str) -> _Known:
+    async def _ask(self, topic: str) -> KnownRoute:
         route, is_certain = await self._session.look_up(questions.route(topic))
         known = self._known.get(topic)
         if route is None and known is not None and not is_certain:
@@ -132,7 +142,10 @@ class Routes:
         if route is None:
             self._known.pop(topic, None)
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
-        known = _Known(route, route.queues_to_write(topic), route.queues_to_read(topic))
+        to_write = route.queues_to_write(topic)
+        masters = {one.broker_name: one.master for one in reversed(route.brokers) if one.master is not None}
+        groups = len({queue.broker_name for queue in to_write})
+        known = KnownRoute(route, to_write, route.queues_to_read(topic), masters, groups)
         self._known[topic] = known
         self._known.move_to_end(topic)
         while len(self._known) > _TOPICS_MAX:

@@ -26,7 +26,7 @@ from gantry.client.requests import questions
 from gantry.client.requests.question import Question
 from gantry.client.settings import nameserver_list
 from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
-from gantry.leaves.frames import Command, encode
+from gantry.leaves.frames import LANGUAGE_PYTHON, Command, encode
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
 from gantry.transport.tasks import Tasks
@@ -90,6 +90,15 @@ class Session:
     async def tell(self, address: str, command: Command, timeout_s: float) -> None:
         """Send a one-way request; UnreachableError when the broker does not take it in time."""
         await self._remoting.send_oneway(address, command, timeout_s)
+
+    def batching(self, address: str) -> Connection | None:
+        """Return the connection to a broker that is known to be GantryMQ and takes output now; else None."""
+        connection = self._remoting.ready(address)
+        return connection if connection is not None and connection.is_gantry else None
+
+    def unanswered(self, connection: Connection) -> None:
+        """Note that a request that was sent by the connection itself was not answered in time."""
+        self._remoting.unanswered(connection)
 
     @property
     def oneways_in_doubt(self) -> int:
@@ -168,15 +177,18 @@ class Session:
             return
         question = questions.heartbeat(self._heartbeat())
         answer = connection.invoke(question.command, _HEARTBEAT_TIMEOUT_S)
-        answer.add_done_callback(partial(self._greeted, address, question))
+        answer.add_done_callback(partial(self._greeted, address, connection, question))
 
-    def _greeted(self, address: str, question: Question[None], answer: asyncio.Future[Command]) -> None:
-        """Log a refused heartbeat once: a broker that refuses this client gives it no messages.
+    def _greeted(
+        self, address: str, connection: Connection, question: Question[None], answer: asyncio.Future[Command]
+    ) -> None:
+        """Note what kind of broker answers.  Log a refused heartbeat once: such a broker gives this client no messages.
 
         Other failures need no action: another heartbeat follows, and requests on a dead connection fail.
         """
         if answer.cancelled() or answer.exception() is not None:
             return
+        connection.is_gantry = answer.result().language == LANGUAGE_PYTHON
         try:
             question.read(answer.result())
         except RefusedError as error:

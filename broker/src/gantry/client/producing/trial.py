@@ -8,6 +8,7 @@ blocking one use the same rules.
 from __future__ import annotations
 
 from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError
+from gantry.model.route import MessageQueue
 
 _PAUSE_FIRST_S = 0.05
 _PAUSE_LAST_S = 0.5  # with the wait after a failed connection (1 s) less than two seconds after a broker's restart
@@ -20,6 +21,8 @@ class Trial:
         self.groups = 1  # number of the topic's broker groups
         self.current = ""  # group of the present attempt
         self.failed_groups: set[str] = set()  # in this round; when all have failed, a new round begins
+        self.is_first = True  # no attempt has failed
+        self.queue: MessageQueue | None = None  # the one that was chosen for the next attempt
         self.may_go_on = True
         self.unknown: OutcomeUnknownError | None = None  # the last attempt that may have been carried out
         self.refusal: RefusedError | None = None  # the last refusal
@@ -28,6 +31,8 @@ class Trial:
 
     def failed(self, error: GantryError) -> None:
         """Note that an attempt has failed."""
+        self.is_first = False
+        self.queue = None
         if isinstance(error, OutcomeUnknownError):
             self.unknown = error
         elif isinstance(error, RefusedError):

@@ -1,0 +1,51 @@
+"""SendPlaces of sends under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gantry.client.producing.places import SendPlaces
+
+
+async def test_a_place_that_is_given_back_goes_to_the_first_that_waits_and_not_to_a_newcomer() -> None:
+    places, loop = SendPlaces(1), asyncio.get_running_loop()
+    assert places.take() and not places.take()
+    first, second = (asyncio.ensure_future(places.wait(loop.time() + 60.0)) for _ in range(2))
+    await asyncio.sleep(0)
+    places.give_back()
+    assert not places.take(), "it belongs to the first"
+    await first
+    assert not second.done()
+    places.give_back()
+    await second
+    places.give_back()
+    assert places.free == 1
+
+
+async def test_without_a_place_in_time_none_is_taken() -> None:
+    places, loop = SendPlaces(1), asyncio.get_running_loop()
+    assert places.take()
+    with pytest.raises(TimeoutError):
+        await places.wait(loop.time())
+    places.give_back()
+    assert places.free == 1 and places.take()
+
+
+@pytest.mark.parametrize("when", ["waiting", "just got it"])
+async def test_a_caller_that_is_cancelled_leaves_its_place_to_the_next(when: str) -> None:
+    places, loop = SendPlaces(1), asyncio.get_running_loop()
+    assert places.take()
+    first, second = (asyncio.ensure_future(places.wait(loop.time() + 60.0)) for _ in range(2))
+    await asyncio.sleep(0)
+    if when == "just got it":
+        places.give_back()
+    first.cancel()
+    await asyncio.wait([first])
+    assert first.cancelled()
+    if when == "waiting":
+        places.give_back()
+    await second
+    places.give_back()
+    assert places.free == 1
