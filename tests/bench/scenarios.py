@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pages
 from catchup import catch_up
+from clientcost import client_cost
 from consumption import consumption
 from delays import delays
 from failover import failover
@@ -200,4 +201,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "failover": failover,
     "failover-clients": failover_clients,
     "openings": openings,
+    "client": client_cost,
 }
