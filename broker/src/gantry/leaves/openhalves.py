@@ -7,9 +7,9 @@
     close       dispatched op messages end what is open
 
 Each takes the usual: `enter` a half that was never put back and is no part of a batch, the others an end of a half that
-is open and whose record lies in memory.  What is not, is left to the caller: `enter` and `close` stop there, `match` and
-`lay_out` return None and have done nothing.  So the rules of transactions stand in `gantry.transaction`, and here are
-the same rules for the cases in which they have nothing to decide.
+is open and whose record lies in memory.  What is not, is left to the caller: `enter` and `close` stop there, and
+`match` and `lay_out` return None and have done nothing.  So the rules of transactions stand in `gantry.transaction`,
+and here are the same rules for the cases in which they have nothing to decide.
 
 An op message that is usual names one half, its root:
 
