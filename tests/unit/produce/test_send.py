@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
 from gantry.append.admit import MessageLimits
@@ -316,3 +319,47 @@ def test_what_is_unusual_never_takes_the_short_way() -> None:
     ):
         play.send(unusual)
         assert play.codes() != [0], unusual
+
+
+class _Counting(list[frames.Send]):
+    """Counts how many of its messages are looked at, in slices of it too."""
+
+    looks = 0
+
+    def __iter__(self) -> Iterator[frames.Send]:
+        for send in super().__iter__():
+            _Counting.looks += 1
+            yield send
+
+    def __getitem__(self, at: Any) -> Any:
+        found = super().__getitem__(at)
+        return _Counting(found) if isinstance(at, slice) else found
+
+
+def test_many_delays_that_need_a_closer_look_cost_no_more_each_than_few() -> None:
+    play = SendPlay()
+    play.send(message(body=b"0"))
+    play.codes()
+    run = [message(pairs={"UNIQ_KEY": "u", "TIMER_DELIVER_MS": "1"}) for _ in range(200)]
+    play.sending._sorted = lambda sends: ([], _Counting(sends))  # type: ignore[method-assign]
+    play.send(*run)
+    assert play.codes() == [0] * 200 and len(play.stored("orders")) == 201
+    assert _Counting.looks <= 5 * 200, "a wake-up may bring ten thousand"
+
+
+def test_when_a_closer_look_at_a_delay_raises_nothing_of_its_run_is_stored() -> None:
+    play = SendPlay()
+    play.send(message(body=b"0"))
+    play.codes()
+    past = {"UNIQ_KEY": "u", "TIMER_DELIVER_MS": "1"}
+    sends = [message(body=b"1"), message(pairs={"UNIQ_KEY": "u", "DELAY": "1"}), message(pairs=past)]
+
+    def fail(send: frames.Send) -> Refusal | None:
+        raise ZeroDivisionError("division by zero")
+
+    play.delays.take = fail  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        play.send(*sends)
+    assert play.unanswered() == sends
+    play.sending.append_gathered()
+    assert play.stored("orders") == [b"0"] and play.stored("SCHEDULE_TOPIC_XXXX") == [] and play.codes() == []

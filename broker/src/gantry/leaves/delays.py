@@ -13,7 +13,7 @@ What the properties mean stands in `schedule.disguise`, what the codes mean in `
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from struct import Struct
 
 from gantry.errors import CorruptRecordError
@@ -53,7 +53,7 @@ Place = tuple[int, int, int]
 
 
 def hide(
-    sends: Sequence[Send],
+    sends: Iterable[Send],
     now_ms: int,
     level_max: int,
     ahead_ms_max: int,
@@ -66,12 +66,12 @@ def hide(
     passed or is more than `ahead_ms_max` away, or one message with a time more than `timed_max`.  Higher levels count
     as `level_max`.
     """
-    timed = 0
-    for number, send in enumerate(sends):
+    timed = hidden = 0
+    for send in sends:
         level_text, *times = pick(send.properties, _ASKED)
         level = _number(level_text)
         if level < 0 or send.queue_id < 0 or send.traits & TRAIT_TIMER_CANCEL:
-            return number
+            break
         if level:
             level = min(level, level_max)
             text = without(send.properties, BY_LEVEL) + b"DELAY\x01%d\x02" % level
@@ -79,7 +79,7 @@ def hide(
         else:
             at_ms = _time(times, now_ms)
             if not now_ms < at_ms <= now_ms + ahead_ms_max or timed >= timed_max:
-                return number
+                break
             timed += 1
             text = without(send.properties, OURS) + b"%b\x01%d\x02" % (OUT_MS, at_ms)
             topic, queue_id = topics[1], 0
@@ -91,7 +91,8 @@ def hide(
         )
         send.traits &= ~TRAIT_ENDS_OPEN
         send.topic, send.queue_id = topic, queue_id
-    return len(sends)
+        hidden += 1
+    return hidden
 
 
 def _number(value: bytes | None) -> int:

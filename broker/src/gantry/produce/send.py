@@ -152,33 +152,32 @@ class SendHandler:
         return runs.sort(sends, admission.queues, admission.typed, *sizes)
 
     def _take_sorted(self, connection: Connection, plain: list[Send], delayed: list[Send]) -> None:
-        if plain:
-            self.gathered.append((connection, plain))
-        while delayed:
-            queues = [send.queue_id for send in delayed]
-            count = self._delays.hide(delayed)
-            if count:
-                self._gather_delayed(connection, delayed[:count], queues[:count])
-            if count < len(delayed):
-                self._take_delayed(connection, delayed[count])
-            delayed = delayed[count + 1 :]
+        gathered: list[Run] = [(connection, plain)] if plain else []
+        hidden: list[Halves] = []
+        queues = [send.queue_id for send in delayed]
+        # One iterator for all rounds: `hide` ends with the message that needs a closer look.
+        rest = iter(delayed)
+        begin = 0
+        while begin < len(delayed):
+            end = begin + self._delays.hide(rest)
+            if end > begin:
+                hidden.append((connection, delayed[begin:end], queues[begin:end]))
+            if end < len(delayed):
+                send = delayed[end]
+                topic = send.topic
+                refusal = self._delays.take(send)
+                if refusal is not None:
+                    self._refuse(connection, [send], refusal)
+                elif send.topic == topic:
+                    gathered.append((connection, [send]))  # it is due, so it is a plain one
+                else:
+                    hidden.append((connection, [send], queues[end : end + 1]))
+            begin = end + 1
+        # Only now: of a run that failed half-way nothing may be appended.
+        self.gathered += gathered + [(connection, sends) for _, sends, _ in hidden]
+        self._gathered_delayed += hidden
         if self.gathered:
             self._gather(connection)
-
-    def _take_delayed(self, connection: Connection, send: Send) -> None:
-        """Gather one delayed message that needed a closer look, or refuse it; one that is due is a plain one."""
-        topic, queue_id = send.topic, send.queue_id
-        refusal = self._delays.take(send)
-        if refusal is not None:
-            self._refuse(connection, [send], refusal)
-        elif send.topic == topic:
-            self.gathered.append((connection, [send]))
-        else:
-            self._gather_delayed(connection, [send], [queue_id])
-
-    def _gather_delayed(self, connection: Connection, sends: list[Send], queues: list[int]) -> None:
-        self.gathered.append((connection, sends))
-        self._gathered_delayed.append((connection, sends, queues))
 
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:
         """Append the messages that are admitted, which are answered when confirmed; refuse the others now."""

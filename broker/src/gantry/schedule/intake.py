@@ -7,7 +7,7 @@ are waiting (1: each needs memory until it is delivered).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
@@ -90,8 +90,11 @@ class DelayIntake:
         elif delay.at_ms > now_ms:
             disguise.by_time(send, delay.at_ms)
 
-    def hide(self, sends: Sequence[Send]) -> int:
-        """Disguise as many messages from the first on as need no closer look by `take`; return how many."""
+    def hide(self, sends: Iterable[Send]) -> int:
+        """Disguise as many messages from the first on as need no closer look by `take`; return how many.
+
+        Of an iterator the one that ends it is taken as well.
+        """
         rules = self._rules
         ahead_ms_max = rules.delay_max_ms if rules.has_times else -1
         room = max(0, rules.pending_max - self._pending())
