@@ -9,6 +9,7 @@ import pytest
 
 from gantry.leaves import properties
 from gantry.model import names
+from gantry.model.topic import TopicConfig
 from gantry.schedule.rules import DelayRules
 from gantry.store.settings import Flush
 from testkit.delayplay import DelayPlay
@@ -364,3 +365,10 @@ def test_that_time_passes_is_nothing_to_be_saved() -> None:
     play.kill()
     play.pass_ms(3600 * SECOND_MS)
     assert play.visible() == [b"later"]
+
+
+def test_a_message_for_a_dead_letter_topic_is_not_delayed_whatever_came_before_it() -> None:
+    play = DelayPlay()
+    play.topics.put(TopicConfig("%DLQ%g", read_queues=1, write_queues=1))
+    assert [play.send(b"%d" % number, "%DLQ%g", DELAY="5").code for number in range(3)] == [0, 0, 0]
+    assert play.visible("%DLQ%g") == [b"0", b"1", b"2"]

@@ -212,7 +212,8 @@ class Admission:
         limits = limits_of(topic.name, topic.attributes, self.checks_type)
         if topic.filter_type == MULTI_TAG:
             send.sys_flag |= SYS_MULTI_TAGS
-        elif self.is_writable or not topic.order:
+        elif (self.is_writable or not topic.order) and not names.is_dlq_topic(topic.name):
+            # A dead letter is never delayed, so its topic is not plain.
             count = max(topic.write_queues, topic.read_queues)
             if limits is None:
                 self.queues[topic.name] = count
