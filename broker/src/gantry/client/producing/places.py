@@ -1,6 +1,7 @@
 """How many sends may be under way at a time; the others wait in the order of their calls.
 
-A place that is given back goes to the first one that waits, so that a newcomer cannot overtake it.
+A place that is given back goes to the first one that waits.  A newcomer cannot overtake it, nor between the moment
+when it gets the place and that when its task runs: it waits behind, also when another place is free.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ from collections import deque
 class SendPlaces:
     """Counts places; who got one calls give_back() once."""
 
-    __slots__ = ("_line", "free")
+    __slots__ = ("_line", "_waking", "free")
 
     def __init__(self, count: int) -> None:
         self.free = count
         self._line: deque[asyncio.Future[None]] = deque()
+        self._waking = 0  # places that were given to callers whose tasks have not run since
 
     def take(self) -> bool:
-        """Take a place; False when there is none."""
-        if not self.free:
+        """Take a place; False when there is none, or others are first."""
+        if not self.free or self._waking:
             return False
         self.free -= 1
         return True
@@ -35,14 +37,23 @@ class SendPlaces:
                 await place
             is_mine = True
         finally:
-            if not is_mine and place.done() and not place.cancelled():
-                self.give_back()  # it came together with the end of the time, or with the caller's cancellation
+            if place.done() and not place.cancelled():
+                self._waking -= 1
+                if not is_mine:
+                    self.give_back()  # it came together with the end of the time, or with the caller's cancellation
+                if self.free and not self._waking:
+                    self._give_free()
 
     def give_back(self) -> None:
         """Give a place back."""
-        while self._line:
+        self.free += 1
+        self._give_free()
+
+    def _give_free(self) -> None:
+        """Give the free places to the first that wait."""
+        while self.free and self._line:
             place = self._line.popleft()
             if not place.done():
+                self.free -= 1
+                self._waking += 1
                 place.set_result(None)
-                return
-        self.free += 1
