@@ -163,6 +163,7 @@ class Producer:
             target = self._sender.chooser(key, queue)(queues, frozenset())
             command = questions.send(self.group, outgoing, target).command
             left_s = deadline - asyncio.get_running_loop().time()
+            self._sender.flush()
             await self._session.tell(self._routes.master(target), command, left_s)
 
     @property

@@ -174,6 +174,13 @@ async def test_messages_of_one_queue_leave_in_the_order_of_the_calls_whatever_le
         assert flat == [b"0", b"1", b"2", b"large", b"3", b"4", b"later", b"5", b"6"]
 
 
+async def test_a_oneway_send_leaves_behind_what_was_gathered_before() -> None:
+    async with playing() as (cluster, producer):
+        await asyncio.gather(*map(producer.send, numbered(3)), producer.send_oneway(Message("T", b"oneway")))
+        await until(lambda: len(sent(cluster)) == 3)
+        assert sent(cluster) == [[b"0"], [b"1", b"2"], [b"oneway"]]
+
+
 @pytest.mark.parametrize("why", ["RocketMQ's broker", "settings", "retry topic"])
 async def test_what_may_not_be_gathered_leaves_singly(why: str) -> None:
     language = "JAVA" if why == "RocketMQ's broker" else "PYTHON"

@@ -93,6 +93,11 @@ class Sender:
         finally:
             self._places.give_back()
 
+    def flush(self) -> None:
+        """Send what was gathered, before a request that leaves by itself: each queue has the order of the calls."""
+        if self._gathering is not None:
+            self._gathering.flush()
+
     def _gathered(
         self, outgoing: Outgoing, choose: Choose, trial: Trial, deadline: float
     ) -> asyncio.Future[SendResult] | None:
@@ -128,6 +133,5 @@ class Sender:
         trial.queue = None
         trial.current = queue.broker_name
         timeout_s = min(deadline - loop.time(), self._settings.attempt_timeout_s)
-        if self._gathering is not None:
-            self._gathering.flush()  # messages of one queue leave in the order of the calls
+        self.flush()
         return await self._session.ask(self._routes.master(queue), ask(outgoing, queue), timeout_s)
