@@ -174,6 +174,13 @@ async def test_messages_of_one_queue_leave_in_the_order_of_the_calls_whatever_le
         assert flat == [b"0", b"1", b"2", b"large", b"3", b"4", b"later", b"5", b"6"]
 
 
+async def test_requests_leave_together_like_other_messages() -> None:
+    async with playing() as (cluster, producer):
+        asked = (producer.request(one, timeout_s=0.5) for one in numbered(3))
+        await asyncio.gather(*asked, return_exceptions=True)
+        assert sent(cluster) == [[b"0"], [b"1", b"2"]]
+
+
 async def test_a_oneway_send_leaves_behind_what_was_gathered_before() -> None:
     async with playing() as (cluster, producer):
         await asyncio.gather(*map(producer.send, numbered(3)), producer.send_oneway(Message("T", b"oneway")))

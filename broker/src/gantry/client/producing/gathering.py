@@ -13,7 +13,7 @@ of the calls.
 
 Only first attempts of plain messages are gathered, and only for a broker whose answers show that it is GantryMQ: it
 stores the messages of a batch exactly like single ones.  RocketMQ may store a batch as one record (BatchCQ topics).
-Delayed, compressed and large messages, requests and retries leave by themselves, behind what was gathered before.
+Delayed, compressed, large and one-way messages, and retries, leave by themselves, behind what was gathered before.
 
 The time of birth is one for a batch, that of its first message.
 """
