@@ -17,7 +17,7 @@ from setuptools import Extension, setup
 HERE = Path(__file__).parent
 FOLDER = Path("src/gantry/leaves/_fast")
 REQUIRED = os.environ.get("GANTRY_COMPILED") == "required"
-LINUX_ONLY = ("sysio",)  # the store's; _choice.py knows it as well
+LINUX_ONLY = ("sockets", "sysio")  # a server's; _choice.py knows them as well
 # Debug and sanitizer builds (make fuzz) bring their own flags through CFLAGS, which come after these.
 C_FLAGS = ["-O2", "-fno-strict-aliasing", "-fwrapv"]
 

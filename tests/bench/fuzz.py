@@ -28,6 +28,8 @@ _SANITIZE = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-o
 _LEVELS = [
     "tests/differential",
     "tests/unit/leaves",
+    "tests/unit/transport/test_connection.py",
+    "tests/unit/transport/test_gathered.py",
     *(f"tests/properties/test_{leaf}.py" for leaf in ("frames", "properties", "records")),
 ]
 

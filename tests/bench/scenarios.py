@@ -32,7 +32,7 @@ from restarts import restarts
 from scrapes import scrapes
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
-from yardsticks import yardstick
+from yardsticks import crowd, yardstick
 
 Row = dict[str, object]
 
@@ -184,6 +184,7 @@ def footprint(bench: Bench) -> list[Row]:
 SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "sends": sends,
     "yardstick": yardstick,
+    "crowd": crowd,
     "pages": page_cache,
     "pulls": pulls,
     "sync": sync_flush,

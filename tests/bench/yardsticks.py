@@ -6,6 +6,9 @@ the figure: of the CPU per message, the median over the rounds of broker and yar
 
 from __future__ import annotations
 
+import contextlib
+import resource
+import socket
 from typing import TYPE_CHECKING
 
 import pages
@@ -22,6 +25,25 @@ POINTS = [
     (1, 256, 2.5),
 ]
 _TOUCH_BYTES = 256 << 20  # both servers' files together
+_CROWD = 9_800  # half of the open files that most systems allow, 20 000
+
+
+def crowd(bench: Bench) -> list[Row]:
+    """Sends of 64 connections beside thousands that are open and silent, both ways to read and write sockets."""
+    rows: list[Row] = []
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for name, together in (("together", "true"), ("by the loop", "false")):
+        with gantry(bench.folder / f"crowd {together}", env={"GANTRY_NETWORK_TOGETHER": together}) as server:
+            alone = bench.best(server, mode="send", connections=64, window=1)
+            with contextlib.ExitStack() as silent:
+                for _ in range(_CROWD):
+                    silent.enter_context(socket.create_connection(("127.0.0.1", server.port), 5))
+                beside = bench.best(server, mode="send", connections=64, window=1)
+        for what, result in (("alone", alone), (f"beside {_CROWD} silent ones", beside)):
+            kept = {key: result[key] for key in ("rate", "p50_us", "p99_us", "cpu_us_per_message")}
+            rows.append({"figure": f"send 64 x 1 {what}, sockets {name}", **kept, "target": "-"})
+    return rows
 
 
 def yardstick(bench: Bench) -> list[Row]:

@@ -60,7 +60,8 @@ def pretend() -> None:
         os.process_cpu_count = os.cpu_count  # as it is where there is no sched_getaffinity
     sys.platform = "darwin"
     selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc,assignment]  # what took epoll at its import
-    sys.modules["gantry.leaves._fast.sysio"] = None  # type: ignore[assignment]  # setup.py compiles it on Linux only
+    for name in ("sockets", "sysio"):  # setup.py compiles them on Linux only
+        sys.modules[f"gantry.leaves._fast.{name}"] = None  # type: ignore[assignment]
     usual = ctypes.CDLL.__init__
 
     def loading(self: ctypes.CDLL, name: str | None, *arguments: object, **more: object) -> None:

@@ -87,6 +87,21 @@ def test_what_one_turn_brought_is_one_run_of_the_log_and_each_peer_hears_of_its_
     assert [send.born_host for send in first + second] == [play.connection.born_host, *[other.born_host] * 2]
 
 
+def test_plain_sends_of_several_connections_are_gathered_at_once_and_others_not_at_all() -> None:
+    play, other = SendPlay(), FakeConnection("10.0.0.2:4711")
+    play.send(message(body=b"0"))
+    play.codes()
+    plain = [(play.connection, [message(body=b"1")]), (other, [message(body=b"2")])]
+    assert play.sending.gather(plain) and play.stored("orders") == [b"0"]  # type: ignore[arg-type]
+    play.sending.append_gathered()
+    assert play.stored("orders") == [b"0", b"1", b"2"]
+    assert [reply.code for reply in play.connection.take() + other.take()] == [0, 0]
+    mixed = [(play.connection, [message(body=b"3")]), (other, [message("no good!")])]
+    assert not play.sending.gather(mixed) and not play.sending.gathered  # type: ignore[arg-type]
+    play.gate.shut("test", Refusal(14, "not now"))
+    assert not play.sending.gather(plain) and not play.sending.gathered, "each gets its refusal"  # type: ignore[arg-type]
+
+
 def test_what_is_gathered_stands_before_what_the_same_turn_brings_later() -> None:
     play = SendPlay()
     play.send(message(body=b"0"))

@@ -15,23 +15,22 @@ from gantry.leaves import frames
 from gantry.transport.connection import Connection
 from gantry.transport.limits import ConnectionLimits
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
 from testkit.patience import HANG_S
+
+pytestmark = pytest.mark.usefixtures("way")
 
 
 class Server:
     """Remembers what came and answers with what `reply` says."""
 
-    def __init__(self, limits: ConnectionLimits, buffer: ReadBuffer) -> None:
+    def __init__(self) -> None:
         self.batches: list[list[Request]] = []
         self.connection: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self.lost = asyncio.Event()
         self.arrived = asyncio.Event()
         self.reply = lambda connection, request: connection.write(frames.encode(answer(request)))
-        self.limits, self.buffer = limits, buffer
-
-    def make(self) -> Connection:
-        return Connection(self.buffer, self.limits, self.on_requests, self.on_connect)
 
     def on_connect(self, connection: Connection) -> None:
         self.connection.set_result(connection)
@@ -57,17 +56,16 @@ async def served(
     limits: ConnectionLimits | None = None, buffer: ReadBuffer | None = None
 ) -> AsyncIterator[tuple[Server, asyncio.StreamReader, asyncio.StreamWriter]]:
     """A server for one connection, and a plain stream that plays the client."""
-    loop = asyncio.get_running_loop()
-    server = Server(limits or ConnectionLimits(), buffer or ReadBuffer())
-    listener = await loop.create_server(server.make, "127.0.0.1", 0)
-    reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname(), limit=1 << 25)
+    server = Server()
+    listener = RemotingServer(server.on_requests, server.on_connect, limits=limits, buffer=buffer)
+    reader, writer = await asyncio.open_connection("127.0.0.1", await listener.start("127.0.0.1", 0), limit=1 << 25)
     try:
         await asyncio.wait_for(server.connection, HANG_S)
         yield server, reader, writer
     finally:
         writer.close()
-        listener.close()
         await asyncio.wait_for(server.lost.wait(), HANG_S)
+        await listener.close()
 
 
 async def read_frame(reader: asyncio.StreamReader) -> frames.Command:

@@ -21,6 +21,8 @@ from gantry.wire.command import Request
 from testkit.nodescriptor import no_descriptor_left
 from testkit.patience import HANG_S
 
+pytestmark = pytest.mark.usefixtures("way")
+
 
 def echo(connection: Connection, requests: list[Request]) -> None:
     for request in requests:

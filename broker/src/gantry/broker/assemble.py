@@ -20,7 +20,6 @@ registered in this file:
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable
@@ -107,7 +106,8 @@ from gantry.transaction.service import CheckContext, CheckService
 from gantry.transaction.settle import Settling
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
-from gantry.transport.server import RemotingServer
+from gantry.transport.server import RemotingServer, Together
+from gantry.transport.turns import Turns
 
 log = logging.getLogger("gantry.broker")
 
@@ -170,7 +170,8 @@ def assemble(
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = _acks(config, opened)
     appender = Appender(store, acks, gate, marks, _unique_ids(opened).next)
-    settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
+    turns = Turns()
+    settling = Settling(store, Book(), acks, gate, topics, clock, turns.soon)
     copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
     batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions)
@@ -254,7 +255,7 @@ def assemble(
         activity.guarded_ends(Ends(settling, store).end_run),
         activity.guarded(table(handlers)),
         complaints,
-        _soon,
+        turns.soon,
     )
     parts = Parts(
         clock=clock,
@@ -282,6 +283,7 @@ def assemble(
             router.on_requests,
             on_close=lambda connection: _connection_went(connection, clients, pulls),
             limits=connection_limits(config),
+            together=Together(config.network.together, turns, router.on_sends),
         ),
         client=client,
         registration=registration,
@@ -374,11 +376,6 @@ def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: Per
 
     parts.live.on_change(obey)
     obey(parts.live.current)
-
-
-def _soon(call: Callable[[], None]) -> None:
-    """Call a function before the loop reads its sockets again."""
-    asyncio.get_running_loop().call_soon(call)
 
 
 def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> CheckContext:

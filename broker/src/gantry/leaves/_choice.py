@@ -6,12 +6,12 @@ import os
 import sys
 from importlib.util import find_spec
 
-# All or none: after an interrupted installation, where only some modules exist, the pure ones are used.  sysio is only
-# for the store, which needs Linux; clients on other systems use the others.
+# All or none: after an interrupted installation, where only some modules exist, the pure ones are used.  sockets
+# and sysio are only for servers, which need Linux; clients on other systems use the others.
 _PARTS = ["delays", "frames", "halves", "hashes", "keys", "messages", "openhalves", "properties", "queues", "records"]
 _PARTS += ["requests", "runs", "scan"]
 if sys.platform == "linux":
-    _PARTS.append("sysio")
+    _PARTS += ["sockets", "sysio"]
 
 
 def _why_not() -> str:

@@ -89,6 +89,19 @@ class SendHandler:
             self._under_way = (run,)
             self._send_mixed(connection, sends)
 
+    def gather(self, runs: list[Run]) -> bool:
+        """Gather what several connections sent, when all of it is plain; else change nothing and return False."""
+        self._under_way = runs
+        self._begun.clear()
+        is_open = self._admission.gate.refusal is None
+        if not is_open or not self._are_plain([send for _, sends in runs for send in sends]):
+            return False
+        self.gathered += runs
+        self._gathered_bytes += sum([connection.batch_bytes for connection, _ in runs])
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self.append_gathered()
+        return True
+
     def append_gathered(self) -> None:
         """Append what was gathered; each message is answered when it is confirmed."""
         gathered, self.gathered, self._gathered_bytes = self.gathered, [], 0
@@ -118,9 +131,9 @@ class SendHandler:
 
     def _append_plain(self, gathered: list[Run]) -> None:
         log_end = self._appender.log_end
-        for _, sends in gathered:
-            self._halves.saw_plain(sends[0].group)
-            self._begun.append((log_end, sends))
+        for group in {sends[0].group for _, sends in gathered}:
+            self._halves.saw_plain(group)
+        self._begun += [(log_end, sends) for _, sends in gathered]
         refusal = self._appender.append_plain(gathered)
         if refusal is None:
             return

@@ -1,6 +1,7 @@
 """One TCP connection that carries frames, at either end.
 
-Per wake-up: one read into the loop's buffer, one decode of all whole frames, one call of `on_requests`, one write.
+Per wake-up: one read into the loop's buffer, one decode of all whole frames, one call of `on_requests`, one write.  The
+socket is the loop's transport, or one of those that are read and written together (`gathered`, which also decodes).
 Whatever the handler writes meanwhile is corked and leaves in one piece afterwards; what is written at another time (a
 reply released by a mark) goes out at once.
 
@@ -29,12 +30,12 @@ from gantry.transport.addresses import pack_host
 from gantry.transport.limits import ConnectionLimits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.transport.unanswered import Unanswered
+from gantry.transport.unfinished import UnfinishedFrame
 from gantry.wire.command import Request
 
 Chunk = bytes | bytearray | memoryview
 
 _JOIN_BYTES_MAX = 2 << 10  # pieces that are shorter on average are copied into one: cheaper than handing many over
-_KEEP_BYTES_MAX = 64 << 10  # a longer beginning of a frame gets a buffer of its own instead of being copied each time
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -58,7 +59,6 @@ class Connection(asyncio.BufferedProtocol):
         self.batch_bytes = 0  # what the requests that are being handed over took on the wire, about
         self.is_gantry = False  # the peer's answers show that it is GantryMQ; noted by its owner
         self.last_active = 0.0  # loop time of the last read or of the last time the output drained
-        self._buffer = buffer
         self._limits = limits
         self._on_requests = on_requests
         self._on_connect = on_connect
@@ -66,11 +66,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_full = False  # too much output waits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # set from connection_made on
-        self._rest = b""  # short beginning of a frame, copied in front of the next read
-        self._large: bytearray | None = None  # long beginning of a frame; reads go straight into it
-        self._large_filled = 0
-        self._large_need = 0  # bytes of the whole frame
-        self._no_room = ""  # why the beginning of a frame could not be kept: the end of this connection
+        self._unfinished = UnfinishedFrame(buffer, self)
         self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
         self._corked_bytes = 0
         self._pauses: set[str] = set()  # the reasons why nothing is read; empty means reading
@@ -100,40 +96,47 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: behind the beginning of their frame."""
-        if self._large is not None:
-            return memoryview(self._large)[self._large_filled :]
-        view, rest = self._buffer.view, self._rest
-        if not rest:
-            return view
-        view[: len(rest)] = rest
-        return view[len(rest) :]
+        return self._unfinished.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Cut and decode what is whole, keep the rest, hand over, write."""
         self.last_active = self._loop.time()
         try:
-            if self._large is None:
-                requests = self._take_shared(len(self._rest) + nbytes)
-            else:
-                requests = self._take_large(self._large, nbytes)
+            taken, requests = self._unfinished.take(nbytes)
         except RemoteProtocolError as error:
-            self.close(f"protocol error of the peer: {error}")
+            self.bad_bytes(error)
             return
-        if requests:
-            self._hand_over(requests)
-        if self._no_room:
-            self.close(self._no_room)
+        self._received(taken, requests)
+
+    def received(self, requests: list[Request], start: int, used: int, end: int, now: float) -> None:
+        """Hand over what `gathered` decoded of [start, end) of the read buffer, and keep the rest, from `used` on."""
+        self.last_active = now
+        try:
+            self._unfinished.begin(used, end)
+        except RemoteProtocolError as error:
+            self.bad_bytes(error)
+            return
+        self._received(end - start, requests)
+
+    @property
+    def has_unfinished(self) -> bool:
+        """Whether the next bytes have to be read to where `get_buffer` says."""
+        return self._unfinished.is_begun
+
+    def bad_bytes(self, error: RemoteProtocolError) -> None:
+        """Close because the peer sent what is no frame."""
+        self.close(f"protocol error of the peer: {error}")
 
     def give_way(self, reason: str) -> None:
         """Close because the budget for unfinished frames is used up and this connection keeps the most of it."""
         self.close(reason)
-        self._forget_partial()
+        self._unfinished.forget()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Fail the requests that wait for an answer and call the listeners; nothing else happens afterwards."""
         self.closed = True
         self.close_reason = self.close_reason or (f"lost: {exc}" if exc else "closed by the peer")
-        self._forget_partial()
+        self._unfinished.forget()
         self._corked = None
         if self._drained is not None:
             self._drained.set()
@@ -177,7 +180,17 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, data: Chunk) -> None:
         """Send `data`, at the end of the running batch if there is one; nothing happens when closed."""
-        self.writelines([data])
+        transport = self._transport
+        if self._corked is not None or self.closed or transport is None:
+            self.writelines([data])
+            return
+        try:  # the rule, so in one step: see `_send`
+            transport.write(data)
+        except BaseException:
+            self.abort("writing was interrupted, maybe within a frame")
+            raise
+        if transport.get_write_buffer_size() > self._limits.output_bytes_max:
+            self._cut_off(transport)
 
     def writelines(self, chunks: list[Chunk]) -> None:
         """Send several pieces in order; they may refer to mapped memory and are not copied when large."""
@@ -187,7 +200,7 @@ class Connection(asyncio.BufferedProtocol):
             if self._corked_bytes > self._limits.output_bytes_max:
                 self.abort(f"one batch of requests is answered with {self._corked_bytes} bytes; ask for less at a time")
         elif not self.closed and self._transport is not None:
-            self._send(chunks)
+            self._send(*chunks)
 
     def cork(self) -> bool:
         """Gather what is written until `uncork`; False when it is gathered already, or the connection is closed."""
@@ -200,7 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         """Send what was gathered in one piece; only for the caller to which `cork` returned True."""
         corked, self._corked = self._corked, None
         if corked and not self.closed:
-            self._send(corked)
+            self._send(*corked)
 
     def close(self, reason: str) -> None:
         """Stop reading, let the output drain for a moment, end; a second call changes nothing."""
@@ -208,7 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         corked, self._corked = self._corked, None
         if corked:
-            self._send(corked)
+            self._send(*corked)
         self._end(reason)
 
     def abort(self, reason: str) -> None:
@@ -276,61 +289,12 @@ class Connection(asyncio.BufferedProtocol):
 
     # Input, behind buffer_updated
 
-    def _take_shared(self, end: int) -> list[Request]:
-        """Decode what lies in the loop's buffer up to `end`; what is not whole becomes ours."""
-        self.batch_bytes = end
-        memory = self._buffer.memory
-        used, requests = frames.decode(memory, 0, end)
-        if used == end and not self._rest:
-            return requests
-        rest_bytes = end - used
-        if not self._keep(rest_bytes):
-            return requests  # whole frames that came before it count
-        self._rest = bytes(self._buffer.view[used:end])
-        if rest_bytes >= 4:
-            need = frames.frame_length(memory, used, end)
-            if need is not None and (rest_bytes > _KEEP_BYTES_MAX or need > len(memory)):
-                self._rest_becomes_large(need)
-        return requests
-
-    def _rest_becomes_large(self, need: int) -> None:
-        rest, self._rest = self._rest, b""
-        self._large_filled = len(rest)
-        self._large_need = need
-        self._grow_large(rest)
-
-    def _grow_large(self, content: bytes | bytearray) -> None:
-        """Give the unfinished frame room for twice of what came: what a peer claims costs nothing before it comes."""
-        capacity = min(self._large_need, max(4 * _KEEP_BYTES_MAX, 2 * len(content)))
-        if not self._keep(capacity):
-            return
-        # Not resized in place: the transport still holds a view of the old one.
-        self._large = bytearray(capacity)
-        self._large[: len(content)] = content
-
-    def _take_large(self, large: bytearray, nbytes: int) -> list[Request]:
-        self._large_filled += nbytes
-        if self._large_filled < self._large_need:
-            if self._large_filled == len(large):
-                self._grow_large(large)
-            return []
-        self._forget_partial()
-        self.batch_bytes = len(large)
-        _, requests = frames.decode(large, 0, len(large))
-        return requests
-
-    def _keep(self, count: int) -> bool:
-        """Count the bytes of our unfinished frame, now `count`; false when there is no room for them."""
-        if self._buffer.keep(self, count):
-            return True
-        self._no_room = f"{count} bytes of an unfinished frame over the budget of all connections"
-        self._forget_partial()
-        return False
-
-    def _forget_partial(self) -> None:
-        self._buffer.keep(self, 0)
-        self._rest = b""
-        self._large = None
+    def _received(self, taken: int, requests: list[Request]) -> None:
+        self.batch_bytes = taken
+        if requests:
+            self._hand_over(requests)
+        if self._unfinished.no_room:
+            self.close(self._unfinished.no_room)
 
     def _hand_over(self, requests: list[Request]) -> None:
         # Batches of nothing but sends and pulls are the rule; only others can hold an answer to us.
@@ -360,7 +324,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport.get_write_buffer_size():
             self._loop.call_later(self._limits.linger_s, transport.abort)
 
-    def _send(self, chunks: list[Chunk]) -> None:
+    def _send(self, *chunks: Chunk) -> None:
         transport = self._transport
         assert transport is not None, "written before the connection was made"
         try:

@@ -39,6 +39,41 @@ async def listen(
     return made
 
 
+async def open_sockets(host: str, port: int, backlog: int) -> list[socket.socket]:
+    """Return listening sockets of all addresses of host ("": every address); raise OSError with errno and strerror."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    opened: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((family, address) for family, _, _, _, address in found):
+            one = _socket(family)
+            if one is None:
+                continue
+            opened.append(one)
+            one.setblocking(False)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            one.bind(address)
+            one.listen(backlog)
+    except OSError:
+        for one in opened:
+            one.close()
+        raise
+    if not opened:
+        raise _why_none()
+    return opened
+
+
+def _socket(family: int) -> socket.socket | None:
+    try:
+        return socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        if error.errno in _USED_UP:
+            raise _used_up(error) from error
+        return None  # as asyncio: a family that this system does not have is passed over
+
+
 def _why_none() -> OSError:
     try:
         socket.socket().close()

@@ -11,13 +11,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from gantry.errors import ConfigError
 from gantry.transport.connection import Connection
 from gantry.transport.descriptors import backlog, is_reserved, limit
+from gantry.transport.gathered import GatheredSockets, Listener, OnSends, can_gather
 from gantry.transport.limits import ConnectionLimits
-from gantry.transport.listening import listen
+from gantry.transport.listening import listen, open_sockets
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.transport.turns import Turns
 from gantry.wire.command import Request
 
 log = logging.getLogger(__name__)
@@ -25,6 +28,15 @@ log = logging.getLogger(__name__)
 _BACKLOG = 1024
 _SWEEPS_PER_IDLE = 12  # silence is noticed at most a twelfth of idle_s late
 _GOODBYE_S = 1.0  # connections that have not gone by themselves after this long are aborted
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """How connections are read and written together; see `gathered`."""
+
+    is_wanted: bool = True  # False: by the loop's own transports, which every system has
+    turns: Turns = field(default_factory=Turns)
+    on_sends: OnSends | None = None  # takes whole sends of several connections; None: one connection after the other
 
 
 class RemotingServer:
@@ -37,7 +49,9 @@ class RemotingServer:
         on_close: Callable[[Connection], None] | None = None,
         limits: ConnectionLimits | None = None,
         buffer: ReadBuffer | None = None,
+        together: Together | None = None,
     ) -> None:
+        """together: how connections are read and written together where that is possible; None: as by default."""
         self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.refused = 0  # connections closed at once because there were too many
         self._on_requests = on_requests
@@ -45,7 +59,9 @@ class RemotingServer:
         self._on_close = on_close
         self._limits = limits or ConnectionLimits()
         self._buffer = buffer or ReadBuffer()
-        self._listeners: list[asyncio.Server] = []
+        self._together = together or Together()
+        self._gathered: GatheredSockets | None = None
+        self._listeners: list[asyncio.Server | Listener] = []
         self._refused_told = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._closing = False
@@ -55,15 +71,27 @@ class RemotingServer:
         """Listen on host:port (0: any free port) and give back the port."""
         loop = asyncio.get_running_loop()
         try:
-            listener = await listen(self._make_connection, host, port, backlog=backlog(_BACKLOG), start_serving=False)
-            # Ours before the next await: a cancelled start must not leave a socket that is never closed.
-            self._listeners.append(listener)
-            await listener.start_serving()
+            listener = await self._listen(host, port)
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         if self._sweep is None:
             self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._close_silent)
         return int(listener.sockets[0].getsockname()[1])
+
+    async def _listen(self, host: str, port: int) -> asyncio.Server | Listener:
+        together = self._together
+        if together.is_wanted and can_gather(asyncio.get_running_loop()):
+            most = backlog(_BACKLOG)
+            sockets = await open_sockets(host, port, most)
+            if self._gathered is None:
+                self._gathered = GatheredSockets(self._buffer, together.turns, together.on_sends)
+            self._listeners.append(self._gathered.accept(sockets, most, self._make_connection))
+            return self._listeners[-1]
+        listener = await listen(self._make_connection, host, port, backlog=backlog(_BACKLOG), start_serving=False)
+        # Ours before the next await: a cancelled start must not leave a socket that is never closed.
+        self._listeners.append(listener)
+        await listener.start_serving()
+        return listener
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -89,6 +117,9 @@ class RemotingServer:
                 await self._all_gone.wait()
         for listener in self._listeners:
             await listener.wait_closed()
+        if self._gathered is not None:
+            self._gathered.close()
+            self._gathered = None
 
     def _make_connection(self) -> Connection:
         return Connection(self._buffer, self._limits, self._on_requests, self._connected)

@@ -11,7 +11,8 @@ import pytest
 
 from gantry.broker.complaints import Complaints
 from gantry.broker.requests import router as routing
-from gantry.broker.requests.router import Answer, Router
+from gantry.broker.requests.router import Router
+from gantry.broker.requests.wrappers import Answer
 from gantry.errors import RefusedError
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
@@ -55,6 +56,13 @@ class Play:
         self.gathered.append((connection, run))
         if not self.gathers:
             self.append_gathered()
+
+    def gather(self, runs: list[tuple[FakeConnection, list[frames.Send]]]) -> bool:
+        if self.gathers:
+            self.gathered += runs
+            if self.fails:
+                self.append_gathered()
+        return self.gathers
 
     def append_gathered(self) -> None:
         self.under_way, self.gathered = self.gathered, []
@@ -152,6 +160,27 @@ async def test_sends_that_are_gathered_are_appended_when_the_turn_ends() -> None
     assert play.runs == [("send", [1, 2]), ("send", [3])]
     play.ask(sent(4))
     assert len(play.soon) == 2, "the next turn has its own end"
+
+
+async def test_sends_of_several_connections_are_gathered_at_once_or_come_one_by_one() -> None:
+    play, other = Play(), FakeConnection()
+    runs = [(play.connection, [sent(1), sent(2)]), (other, [sent(3)])]
+    assert not play.router.on_sends(runs)  # type: ignore[arg-type]
+    assert not play.runs and not play.soon and not play.router.requests
+    play.gathers = True
+    assert play.router.on_sends(runs)  # type: ignore[arg-type]
+    (end_turn,) = play.soon
+    end_turn()
+    assert play.runs == [("send", [1, 2]), ("send", [3])]
+    assert play.router.requests[sent(1).code] == 3
+
+
+async def test_when_gathering_those_of_several_connections_raises_everybody_hears_of_it() -> None:
+    play, other = Play(), FakeConnection()
+    play.gathers = play.fails = True
+    assert play.router.on_sends([(play.connection, [sent(1)]), (other, [sent(2)])])  # type: ignore[arg-type]
+    answers = play.connection.take() + other.take()
+    assert [(answer.opaque, answer.code) for answer in answers] == [(1, 1), (2, 1)]
 
 
 async def test_sends_that_are_gathered_are_appended_before_anything_that_could_notice() -> None:

@@ -19,7 +19,8 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 
 if TYPE_CHECKING:
-    from gantry.broker.requests.router import Cold, EndRun, PullRun
+    from gantry.broker.requests.router import EndRun, PullRun
+    from gantry.broker.requests.wrappers import Cold
     from gantry.leaves.frames import Command, End, Pull
     from gantry.transport.connection import Connection
 

@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gantry.broker.complaints import Complaints
 from gantry.broker.requests.bounds import why_too_large
+from gantry.broker.requests.wrappers import Answer, Cold, ill_formed, kept, long
 from gantry.errors import RefusedError
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
-from gantry.wire import headers
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
 from gantry.wire.command import Request, reply
@@ -58,15 +58,12 @@ if TYPE_CHECKING:
     from gantry.transaction.handlers import TransactionHandlers
     from gantry.transport.connection import Connection
 
-Answer = Command | None
-Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 _Hot = TypeVar("_Hot", frames.Pull, frames.End)
 EndRun = Callable[["Connection", list[frames.End]], None]
 
 _TASKS_MAX = 10_000
 _LONG_AT_ONCE = 2
-_NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
 
 
 class Sends(Protocol):
@@ -76,6 +73,10 @@ class Sends(Protocol):
 
     def send_run(self, connection: Connection, sends: list[frames.Send]) -> None:
         """Append a batch of sends, gather it for later, or refuse it."""
+        ...
+
+    def gather(self, runs: list[tuple[Connection, list[frames.Send]]]) -> bool:
+        """Gather plain batches of several connections; False, and nothing is done, when they need a closer look."""
         ...
 
     def append_gathered(self) -> None:
@@ -128,6 +129,18 @@ class Router:
         else:
             self._run(connection, type(requests[0]), requests)
 
+    def on_sends(self, runs: list[tuple[Connection, list[frames.Send]]]) -> bool:
+        """Gather what several connections sent at the same time; False: serve each of them by `on_requests`."""
+        try:
+            if not self._sends.gather(runs):
+                return False
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._sends_failed(error)
+        for code, count in Counter([sends[0].code for _, sends in runs for _ in sends]).items():
+            self.requests[code] += count
+        self._end_soon()
+        return True
+
     def _run(self, connection: Connection, kind: type[Request], run: list[Request]) -> None:
         """Serve neighbouring requests of one kind."""
         if kind is frames.Send:
@@ -156,6 +169,9 @@ class Router:
             self._sends.send_run(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
             self._sends_failed(error)
+        self._end_soon()
+
+    def _end_soon(self) -> None:
         if not self._is_end_due and self._sends.gathered:
             self._is_end_due = True
             self._soon(self._end_turn)
@@ -345,56 +361,3 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.RECALL_MESSAGE: on.delays.recall,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
     }
-
-
-def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
-    """Return a handler for long answers, of which only a few run at the same time to bound their use of the loop.
-
-    For a client that does not read its replies no answer is made.
-    """
-
-    async def handle(connection: Connection, command: Command) -> Answer:
-        async with turns:
-            if connection.closed:
-                return None
-            if not connection.is_writable:
-                remark = "[OVERLOAD] answers of this connection wait to be read; read them and ask again"
-                return reply(command, ResponseCode.SYSTEM_BUSY, remark)
-            given = handler(connection, command)
-            return given if given is None or isinstance(given, Command) else await given
-
-    return handle
-
-
-async def nothing_to_announce() -> None:
-    """Do nothing: name servers do not know groups."""
-
-
-def kept(
-    handler: Cold,
-    durable: Callable[[], Awaitable[bool]],
-    announced: Callable[[], Awaitable[None]] = nothing_to_announce,
-) -> Cold:
-    """Return a handler that answers when the change is durable and, for a topic, when the name servers know it."""
-
-    async def handle(connection: Connection, command: Command) -> Answer:
-        given = handler(connection, command)
-        answer = given if given is None or isinstance(given, Command) else await given
-        if answer is not None and not answer.code:
-            is_durable, _ = await asyncio.gather(durable(), announced())
-            if not is_durable:
-                return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_DURABLE)
-        return answer
-
-    return handle
-
-
-def ill_formed(code: int) -> Cold:
-    """Return the handler for hot requests with an invalid header; valid ones are a Send, Pull or End."""
-
-    def handler(connection: Connection, command: Command) -> Answer:
-        headers.parse(code, command.ext)  # names the field that is missing or ill-typed
-        remark = f"the header of request {RequestCode(code).name} is not well-formed"
-        return reply(command, ResponseCode.SYSTEM_ERROR, remark)
-
-    return handler

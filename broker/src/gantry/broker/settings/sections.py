@@ -80,6 +80,7 @@ class NetworkConfig:
     connections_max: int = number(
         20_000, 1, 1_000_000, "connections", "Largest number of open connections; the next one is closed at once."
     )
+    together: bool = switch(True, "Read and write all connections together, where the compiled code for it is there.")
 
 
 @dataclass(frozen=True, slots=True)

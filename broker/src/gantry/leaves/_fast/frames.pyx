@@ -371,7 +371,7 @@ cdef object _as_ours(object request):
     return ours
 
 
-def decode(buffer, Py_ssize_t start, Py_ssize_t end):
+cpdef tuple decode(object buffer, Py_ssize_t start, Py_ssize_t end):
     """Every whole frame in buffer[start:end], and where the first unfinished one begins; see the pure twin."""
     cdef Py_buffer view
     cdef const unsigned char* base
