@@ -49,11 +49,15 @@ class Play:
         self.server, self.port = server, port
         self.clients: list[socket.socket] = []
 
-    async def connect(self) -> socket.socket:
+    async def connect_only(self) -> socket.socket:
         client = socket.socket()
         client.setblocking(False)
         self.clients.append(client)
         await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", self.port))
+        return client
+
+    async def connect(self) -> socket.socket:
+        client = await self.connect_only()
         await until(lambda: any(one.peer.endswith(f":{client.getsockname()[1]}") for one in self.server.connections))
         return client
 
@@ -267,3 +271,29 @@ async def test_connections_that_come_and_go_take_the_places_of_others() -> None:
             for client in clients:
                 client.close()
             await until(lambda: not on.connections)
+
+
+async def test_a_connection_whose_beginning_fails_leaves_nothing_behind_that_a_later_one_could_meet() -> None:
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    met: list[Connection] = []
+
+    def on_connect(connection: Connection) -> None:
+        met.append(connection)
+        if len(met) == 1:
+            raise OSError(105, "no buffer space")
+
+    server = RemotingServer(echo, on_connect=on_connect)
+    on = Play(server, await server.start("127.0.0.1", 0))
+    try:
+        failed = await on.connect_only()
+        assert await is_closed(failed)
+        await until(lambda: not on.connections)
+        client = await on.connect()
+        met[0].write(question(13))  # its descriptor has the same number as that of the second one
+        met[0].abort("test")
+        client.send(question(1))
+        assert await answers(client, 1) == [1]
+    finally:
+        for client in on.clients:
+            client.close()
+        await server.close()

@@ -118,7 +118,10 @@ class GatheredSockets:
     def _add(self, connection: Connection, accepted: socket.socket, peer: object) -> None:
         extra = {"socket": accepted, "peername": peer, "sockname": accepted.getsockname()}
         channel = self._poll.add(accepted.fileno(), connection, extra)
-        connection.connection_made(cast(asyncio.Transport, channel))
+        try:
+            connection.connection_made(cast(asyncio.Transport, channel))
+        except Exception as error:  # noqa: BLE001  the channel closes its socket: its descriptor must not outlive it
+            self.complain(channel, error)
 
     def _lost(self, channel: Channel, error: Exception | None) -> None:
         try:
