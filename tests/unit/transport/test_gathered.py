@@ -297,3 +297,28 @@ async def test_a_connection_whose_beginning_fails_leaves_nothing_behind_that_a_l
         for client in on.clients:
             client.close()
         await server.close()
+
+
+@pytest.mark.parametrize("taken", ["one by one", "together"])
+async def test_an_exception_while_sends_of_a_turn_are_handed_over_leaves_no_other_without_an_answer(taken: str) -> None:
+    told: list[BaseException] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    def on_requests(connection: Connection, requests: list[Request]) -> None:
+        if requests[0].opaque == 0:
+            raise ValueError("a bug")
+        echo(connection, requests)
+
+    def on_sends(runs: Runs) -> bool:
+        if taken == "together":
+            raise ValueError("a bug")
+        return False
+
+    async with play(on_requests, together=Together(on_sends=on_sends)) as on:
+        clients = [await on.connect() for _ in range(4)]
+        for number, client in enumerate(clients):
+            client.send(a_send(number))
+        assert await is_closed(clients[0])
+        for number, client in enumerate(clients[1:], 1):
+            assert await (is_closed(client) if taken == "together" else answers(client, 1)) in (True, [number])
+    assert [str(error) for error in told] == ["a bug"]

@@ -96,15 +96,33 @@ class GatheredSockets:
         self._turns.begin()
         try:
             runs = poll.receive(self._buffer.memory, self._loop.time())
-            if runs and (self._on_sends is None or not self._on_sends(runs)):
-                for connection, sends in runs:
-                    self._hand_over(connection, sends)
+            if runs:
+                self._hand_over_all(runs)
         finally:
             try:
                 self._turns.end()
             finally:
                 poll.in_turn = False
                 poll.flush()
+
+    def _hand_over_all(self, runs: list[tuple[Connection, list[frames.Send]]]) -> None:
+        try:
+            if self._on_sends is not None and self._on_sends(runs):
+                return
+        except Exception as error:  # noqa: BLE001  a bug: nobody knows whose sends were taken
+            self._failed([connection for connection, _ in runs], error)
+            return
+        for connection, sends in runs:
+            try:
+                self._hand_over(connection, sends)
+            except Exception as error:  # noqa: BLE001  as in a pass: the other connections go on
+                self._failed([connection], error)
+
+    def _failed(self, connections: list[Connection], error: Exception) -> None:
+        message = f"the sends of {len(connections)} connections failed, first of {connections[0].peer}"
+        self._loop.call_exception_handler({"message": message, "exception": error})
+        for connection in connections:
+            connection.abort("its sends failed")
 
     def _hand_over(self, connection: Connection, sends: list[frames.Send]) -> None:
         if not connection.closed:
