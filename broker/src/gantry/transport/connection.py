@@ -2,8 +2,8 @@
 
 Per wake-up: one read into the loop's buffer, one decode of all whole frames, one call of `on_requests`, one write.  The
 socket is the loop's transport, or one of those that are read and written together (`gathered`, which also decodes).
-Whatever the handler writes meanwhile is corked and leaves in one piece afterwards; what is written at another time (a
-reply released by a mark) goes out at once.
+Whatever the handler writes meanwhile is corked and leaves in one piece afterwards.  What is written at another time (a
+reply released by a mark) goes out at once, or with the next call of the loop where sockets are written together.
 
 Both sides may ask.  Requests come to `on_requests`; answers to our own `invoke` are taken out before.  The numbers that
 tie them together (`opaque`) are our own; a flag tells answers from requests, so both directions may use the same one.

@@ -1,11 +1,12 @@
 """One read buffer for all connections of a loop, and the budget of what they may keep.
 
-A loop handles one readable socket at a time, from `recv` to the end of the handler, so all connections
-read into the same memory and what a burst of 10 000 clients costs is one buffer, not 10 000.  Only the
-beginning of a frame that has not arrived whole outlives the wake-up: its bytes are the connection's own
-and are counted here.  When all connections together would keep more than the budget, the one that keeps
-most is closed; of equals, the one that began first.  So of sixteen peers that never finish their largest
-frames one after the other is closed, and a peer that sends frames of usual size is not affected.
+A loop handles what one wake-up brought, of one connection or of all that are read together (`gathered`),
+before it reads again.  So all connections read into the same memory, and what a burst of 10 000 clients
+costs is one buffer, not 10 000.  Only the beginning of a frame that has not arrived whole outlives the
+wake-up: its bytes are the connection's own and are counted here.  When all connections together would
+keep more than the budget, the one that keeps most is closed; of equals, the one that began first.  So of
+sixteen peers that never finish their largest frames one after the other is closed, and a peer that sends
+frames of usual size is not affected.
 """
 
 from __future__ import annotations
