@@ -109,7 +109,7 @@ class GatheredSockets:
         try:
             if self._on_sends is not None and self._on_sends(runs):
                 return
-        except Exception as error:  # noqa: BLE001  a bug: nobody knows whose sends were taken
+        except Exception as error:  # noqa: BLE001  a bug: it is not known whose sends were taken
             self._failed([connection for connection, _ in runs], error)
             return
         for connection, sends in runs:
