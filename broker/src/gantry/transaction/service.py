@@ -165,7 +165,7 @@ class CheckService:
         at = 0
         moved = []
         while at < len(entries):
-            # Those begin their transactions, so nobody could name them before (`Settling._move`): no change is pending.
+            # Those begin their transactions: no request can name them before this, so no change of them is pending.
             entered, pairs = self.book.add_halves(entries, at)
             at += len(entered)
             for group, topic in pairs:

@@ -11,7 +11,7 @@ from collections import deque
 
 
 class SendPlaces:
-    """Counts places; who got one calls give_back() once."""
+    """Counts places; a caller that got one calls give_back() once."""
 
     __slots__ = ("_line", "_waking", "free")
 
@@ -45,7 +45,7 @@ class SendPlaces:
                     self._give_free()
 
     def give_back(self) -> None:
-        """Give a place back."""
+        """Return a place; the first caller that waits gets it."""
         self.free += 1
         self._give_free()
 
