@@ -219,21 +219,27 @@ def _delivery(ground: Ground) -> Iterator[Piece]:
     assert delivered == COUNT, f"{delivered} delivered of {COUNT}"
 
 
-def _sent_back(ground: Ground) -> Iterator[Piece]:
-    reads = []
-    for answer in ground.stored("Consumed", COUNT):
-        ext = {
-            "group": _GROUP,
-            "offset": str(_log_offset(answer)),
-            "delayLevel": "3",
-            "originMsgId": answer.ext["transactionId"],
-            "originTopic": "Consumed",
-            "unitMode": "false",
-            "maxReconsumeTimes": "16",
-        }
-        reads.append(ground.frame(frames.Command(RequestCode.CONSUMER_SEND_MSG_BACK, ext=ext)))
-    yield Piece(lambda: ground.peer.replay(reads), COUNT)
-    ground.answers(COUNT)
+def _sent_back(together: bool) -> Callable[[Ground], Iterator[Piece]]:
+    def replay(ground: Ground) -> Iterator[Piece]:
+        reads = [ground.frame(_send_back(answer)) for answer in ground.stored("Consumed", COUNT)]
+        reads = runs(reads) if together else reads
+        yield Piece(lambda: ground.peer.replay(reads), COUNT)
+        ground.answers(COUNT)
+
+    return replay
+
+
+def _send_back(answer: frames.Command) -> frames.Command:
+    ext = {
+        "group": _GROUP,
+        "offset": str(_log_offset(answer)),
+        "delayLevel": "3",
+        "originMsgId": answer.ext["transactionId"],
+        "originTopic": "Consumed",
+        "unitMode": "false",
+        "maxReconsumeTimes": "16",
+    }
+    return frames.Command(RequestCode.CONSUMER_SEND_MSG_BACK, ext=ext)
 
 
 def _pulls_near(ground: Ground) -> Iterator[Piece]:
@@ -325,7 +331,8 @@ WAYS = (
     Way("transaction-run", f"half messages and commits, {RUN} a turn", _transactions(together=True)),
     Way("delayed", "delayed send, one a turn", _delayed),
     Way("delivery", "delivery of a delayed message", _delivery),
-    Way("send-back", "send-back of a consumed message, one a turn", _sent_back),
+    Way("send-back", "send-back of a consumed message, one a turn", _sent_back(together=False)),
+    Way("send-back-run", f"send-backs of consumed messages, {RUN} a turn", _sent_back(together=True)),
     Way("pull-near", f"pull of {PULL} messages near the end of the log", _pulls_near),
     Way("pull-far", f"pull of {PULL} messages far behind, in the page cache", _pulls_far),
     Way("pull-held", "pull that waits at the end, and the send that ends it", _pulls_held),

@@ -12,7 +12,7 @@ With Flush.SYNC nothing is confirmed before `flush`.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gantry.append.acks import AckLimits, Acks, flush_is_late
@@ -76,7 +76,7 @@ class SendBackPlay:
         self.gate = WriteGate()
         self.admission = Admission(self.topics, self.groups, self.gate, MessageLimits(100_000, 30_000), "b")
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20), flush_is_late, None)
-        self.handler = SendBack(self.store, self.acks, self.admission, self.topics, self.groups, self._postpone)
+        self.handler = SendBack(self.store, self.acks, self.admission, self.topics, self.groups, self)
         self.connection: Any = FakeConnection()
 
     def crash(self, rng: random.Random | None = None) -> None:
@@ -128,6 +128,16 @@ class SendBackPlay:
             return answer
         return next((reply for reply in self.connection.take() if reply.opaque == command.opaque), None)
 
+    def run(self, *asked: dict[str, str | int], connections: list[Any] | None = None) -> list[frames.Command]:
+        """Requests 36 of one turn, on these connections by turns; those that the run leaves."""
+        peers = connections or [self.connection]
+        run = []
+        for number, ext in enumerate(asked):
+            command = frames.Command(RequestCode.CONSUMER_SEND_MSG_BACK, opaque=next(self._opaques))
+            command.ext = {name: str(value) for name, value in ({"group": GROUP, "delayLevel": 0} | ext).items()}
+            run.append((peers[number % len(peers)], command))
+        return [command for _, command in self.handler.runs.take(run)]
+
     def send_back(self, record: records.Record, level: int = 0, **ext: str | int) -> int:
         """Request 36 for this message; the code of the answer, -1 while there is none."""
         fields: dict[str, str | int] = {"offset": record.log_offset, "group": GROUP, "delayLevel": level}
@@ -146,10 +156,17 @@ class SendBackPlay:
             assert record is not None
             yield record
 
-    def _postpone(self, send: frames.Send) -> Refusal | None:
+    # What the handler takes for the intake of delayed messages
+
+    def take(self, send: frames.Send) -> Refusal | None:
+        """Note the level that a message asks for."""
         if self.refuses_delay is None:
             self.levels.append(int(properties.parse(send.properties)["DELAY"]))
         return self.refuses_delay
+
+    def hide(self, sends: Iterable[frames.Send]) -> int:
+        """Note the levels that these messages ask for."""
+        return 0 if self.refuses_delay is not None else sum(self.take(send) is None for send in sends)
 
 
 def said(record: records.Record) -> dict[str, str]:

@@ -14,9 +14,8 @@ from gantry.append.redelivery import (
     copy_of,
     fate_of,
     origin_of,
-    without,
 )
-from gantry.leaves import properties
+from gantry.leaves import delays, properties
 from gantry.leaves.stored import Record
 
 _HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
@@ -159,6 +158,6 @@ def test_taking_names_out_leaves_the_others_in_their_order(pairs: dict[str, str]
     text = properties.pack(pairs)
     if is_open:
         text = text[:-1]
-    left = without(text, frozenset({b"DELAY", b"WAIT"}))
+    left = delays.without(text, frozenset({b"DELAY", b"WAIT"}))
     assert properties.parse(left) == {name: value for name, value in pairs.items() if name not in ("DELAY", "WAIT")}
     assert list(properties.parse(left)) == [name for name in pairs if name not in ("DELAY", "WAIT")]

@@ -20,12 +20,17 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
 
 
-def append_copies(store: Store, gate: WriteGate, copies: Sequence[Send]) -> int | Refusal:
-    """Append copies and return the end of the log behind them; on a refusal none of them is in it."""
+def append_copies(
+    store: Store, gate: WriteGate, copies: Sequence[Send], is_scanned: bool = False
+) -> int | Refusal:
+    """Append copies and return the end of the log behind them; on a refusal none of them is in it.
+
+    is_scanned: see `Store.append`.
+    """
     if gate.refusal is not None:
         return gate.refusal
     try:
-        return store.append(copies)
+        return store.append(copies, is_scanned=is_scanned)
     except DiskFullError as error:
         refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
         gate.shut(GATE_DISK_FULL, refusal)

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.leaves import frames, properties, records
+from gantry.leaves import delays, frames, properties, records, sendbacks
 from gantry.leaves.records import SYS_TRANSACTION_BITS
 from gantry.model import names
 
@@ -32,22 +32,18 @@ if TYPE_CHECKING:
 
 LEVEL_DEAD = -1  # what a consumer says to give a message up at once
 LEVEL_FIRST = 3  # 10 s, the first delay that the broker chooses
-RETRY_TOPIC = b"RETRY_TOPIC"
-ORIGIN_ID = b"ORIGIN_MESSAGE_ID"
+RETRY_TOPIC = sendbacks.RETRY_TOPIC
+ORIGIN_ID = sendbacks.ORIGIN_ID
 DLQ_TOPIC = b"DLQ_ORIGIN_TOPIC"
 DLQ_ID = b"DLQ_ORIGIN_MESSAGE_ID"
+TIMES_MAX = (1 << 31) - 1
+"""A redelivery count is an i32 in the record, into which a producer may write what it likes."""
 
-_TIMES_MAX = (1 << 31) - 1  # an i32 in the record, into which a producer may write what it likes
-# Written by an earlier round, or by the client for this one.  Timers too: beside a level they count for nothing.
-_SPENT = frozenset(
-    b"DELAY REAL_TOPIC REAL_QID WAIT RECONSUME_TIME MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET "
-    b"TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES "
-    b"TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __STARTDELIVERTIME".split()
-)
-_ORIGINS = frozenset({RETRY_TOPIC, ORIGIN_ID})
 _DEAD_ORIGINS = frozenset({DLQ_TOPIC, DLQ_ID})
-_OF_ROUNDS = _SPENT | _ORIGINS | _DEAD_ORIGINS
-_ID_BYTES_MAX = 255
+_OF_COPIES = sendbacks.SPENT | sendbacks.ORIGINS
+_ID_BYTES_MAX = sendbacks.ORIGIN_ID_BYTES_MAX
+_OF_ROUNDS = _OF_COPIES | _DEAD_ORIGINS
+assert sendbacks.ORIGIN_TOPIC_BYTES_MAX == names.RETRY_TOPIC_BYTES_MAX
 
 
 class Retry(NamedTuple):
@@ -117,12 +113,12 @@ def origin_of(record: Record, group: str) -> Origin:
 
 def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, queue_id: int) -> Send:
     """Return the copy of a record for the retry or the dead-letter topic."""
-    text = without(record.properties, _SPENT | _ORIGINS)
+    text = delays.without(record.properties, _OF_COPIES)
     text += b"%b\x01%b\x02%b\x01%b\x02" % (RETRY_TOPIC, origin.topic.encode(), ORIGIN_ID, origin.message_id.encode())
     if isinstance(fate, MoveToDeadLetters):
         text = as_dead_letter(text, origin.topic, origin.message_id)
     else:
-        text += b"DELAY\x01%d\x02" % fate.level
+        text += delay_of(fate)
     traits, unique_key, keys, tags_code = properties.scan(text)
     return frames.Send(
         topic=topic,
@@ -131,7 +127,7 @@ def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, top
         born_ms=record.born_ms,
         flag=record.flag,
         properties=text,
-        reconsume_times=min(record.reconsume_times + 1, _TIMES_MAX),
+        reconsume_times=min(record.reconsume_times + 1, TIMES_MAX),
         body=record.body,
         traits=traits,
         unique_key=unique_key,
@@ -141,9 +137,14 @@ def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, top
     )
 
 
+def delay_of(fate: Retry) -> bytes:
+    """Return the property by which a copy asks for the delay of its retry."""
+    return b"DELAY\x01%d\x02" % fate.level
+
+
 def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
     """Properties that say whose dead letter it is; the id is the producer's where there is one."""
-    text = without(text, _DEAD_ORIGINS)
+    text = delays.without(text, _DEAD_ORIGINS)
     unique_key = properties.get(text, b"UNIQ_KEY")
     if origin_topic:
         text = properties.add(text, DLQ_TOPIC, origin_topic.encode())
@@ -154,11 +155,4 @@ def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
 
 def own_bytes(text: bytes) -> int:
     """Return the bytes of these properties without those that a redelivery removes or writes again."""
-    return len(without(text, _OF_ROUNDS))
-
-
-def without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
-    """The properties except those of these names, every pair closed."""
-    pairs = [pair for pair in text.split(properties.PAIR_END) if pair]
-    kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in unwanted]
-    return b"".join([pair + properties.PAIR_END for pair in kept])
+    return len(delays.without(text, _OF_ROUNDS))

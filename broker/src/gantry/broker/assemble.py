@@ -230,7 +230,7 @@ def assemble(
         groups=GroupHandlers(groups, offsets),
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
         lookups=LookupHandlers(store, clock, lookup_bytes_max(config)),
-        send_back=SendBack(store, acks, admission, topics, groups, delay_intake.take),
+        send_back=SendBack(store, acks, admission, topics, groups, delay_intake),
         progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, config.name),
         topic_stats=TopicStatsHandlers(
             store, topics, clock, config.name, cluster_uid(opened.member, opened.machine, store.settings.root)
@@ -253,6 +253,7 @@ def assemble(
         sending,
         activity.guarded_pulls(pulls.pull_run) if opened.has_register else pulls.pull_run,
         activity.guarded_ends(Ends(settling, store).end_run),
+        activity.guarded_send_backs(handlers.send_back.runs.take),
         activity.guarded(table(handlers)),
         complaints,
         turns.soon,

@@ -15,41 +15,35 @@ RocketMQ: a group whose retryQueueNums is 0 gets SUCCESS and the message is drop
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
-from gantry.append.admit import DELAY_BYTES_MAX, PROPERTIES_BYTES_MAX, VERSION_OF_MAX_RECONSUME, Admission
+from gantry.append.admit import Admission
 from gantry.append.copies import append_copies
 from gantry.append.redelivery import MoveToDeadLetters, Origin, Retry, copy_of, fate_of, origin_of
+from gantry.consume import sendbackrules as rules
+from gantry.consume.sendbackruns import Delays, SendBackRuns
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
 from gantry.leaves.frames import Command
 from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
-from gantry.model import names
 from gantry.model.subscription import GroupConfig
-from gantry.model.topic import TOPIC_SYS_UNIT_SUB, TopicConfig
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
-from gantry.wire.headers import Header
 
 if TYPE_CHECKING:
-    from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
-Postpone = Callable[["Send"], Refusal | None]
-
 _HEAD_BYTES = 4096  # read first of a record whose size is not known yet
-_HIDDEN = frozenset({names.HALF_TOPIC, names.OP_HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC})
 
 
 class SendBack:
-    """Handles messages that are sent back.  `postpone` disguises a message with a DELAY until it is due."""
+    """Handles messages that are sent back, one by one; `runs` takes those of a turn of the loop together."""
 
     def __init__(
         self,
@@ -58,15 +52,16 @@ class SendBack:
         admission: Admission,
         topics: Topics,
         groups: Groups,
-        postpone: Postpone,
+        delays: Delays,
     ) -> None:
         self.counts = admission.redeliveries
+        self.runs = SendBackRuns(store, acks, admission, topics, groups, delays)
         self._store = store
         self._acks = acks
         self._admission = admission
         self._topics = topics
         self._groups = groups
-        self._postpone = postpone
+        self._delays = delays
         self._turn = 0
 
     def send_back(self, connection: Connection, command: Command) -> Command | None:
@@ -110,13 +105,13 @@ class SendBack:
             remark = f"look message by offset failed, {header.integer('offset')}; no message begins there"
             return self._refused(command, "no such message", ResponseCode.SYSTEM_ERROR, remark)
         origin = origin_of(record, group.name)
-        remark = _doubt(record, origin, group.name, header.text("originTopic"))
+        remark = rules.doubt(record.topic, record.log_offset, origin.topic, group.name, header.text("originTopic"))
         if remark:
             return self._refused(command, "wrong message", ResponseCode.SYSTEM_ERROR, remark)
         if self._groups.forbids_reading(group.name, record.topic):
             remark = f"the consumer group[{group.name}] is forbidden for topic[{record.topic}]"
             return self._refused(command, "not readable", ResponseCode.NO_PERMISSION, remark)
-        fate = fate_of(record.reconsume_times, _times_max(command, header, group), header.integer("delayLevel"))
+        fate = fate_of(record.reconsume_times, rules.times_max(command, header, group), header.integer("delayLevel"))
         refused = self._append(record, origin, fate, group, header.boolean("unitMode"))
         if refused is not None:
             return self._refused(command, "not written", refused.code, refused.remark)
@@ -130,16 +125,15 @@ class SendBack:
         gate = self._admission.gate
         if gate.refusal is not None:
             return gate.refusal
-        topic = self._target(fate, group, unit_mode)
-        if not topic.is_writable or topic.write_queues <= 0:
+        topic = self._topics.ensure(rules.target(fate, group, unit_mode))
+        if not rules.is_open(topic):
             return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
         self._turn += 1
-        queues = 1 if isinstance(fate, MoveToDeadLetters) else min(group.retry_queues, topic.write_queues)
-        copy = copy_of(record, origin, fate, topic.name, self._turn % queues)
-        if len(copy.properties) > PROPERTIES_BYTES_MAX - DELAY_BYTES_MAX:
+        copy = copy_of(record, origin, fate, topic.name, self._turn % rules.queues_of(fate, group, topic))
+        if len(copy.properties) > rules.PROPERTIES_BYTES_MAX:
             remark = f"the message's properties have {len(copy.properties)} bytes and leave no room for a redelivery"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
-        refused = self._postpone(copy) if copy.traits & properties.TRAIT_DELAY else None
+        refused = self._delays.take(copy) if copy.traits & properties.TRAIT_DELAY else None
         if refused is None:
             end = append_copies(self._store, gate, [copy])
             refused = end if isinstance(end, Refusal) else None
@@ -147,34 +141,6 @@ class SendBack:
             self.counts.count(fate, group.name, origin.topic)
         return refused
 
-    def _target(self, fate: Retry | MoveToDeadLetters, group: GroupConfig, unit_mode: bool) -> TopicConfig:
-        if isinstance(fate, MoveToDeadLetters):
-            return self._topics.ensure(TopicConfig(names.dlq_topic(group.name), read_queues=1, write_queues=1))
-        config = TopicConfig(
-            names.retry_topic(group.name),
-            read_queues=group.retry_queues,
-            write_queues=group.retry_queues,
-            sys_flag=TOPIC_SYS_UNIT_SUB if unit_mode else 0,
-        )
-        return self._topics.ensure(config)
-
     def _refused(self, command: Command, reason: str, code: int, remark: str) -> Command:
         self.counts.refuse(reason)
         return reply(command, code, remark)
-
-
-def _doubt(record: Record, origin: Origin, group: str, claimed: str) -> str:
-    """Return why this cannot be a message that was delivered to the group; an empty text when it can."""
-    if record.topic in _HIDDEN:
-        return f"the record at {record.log_offset} is not delivered yet and cannot be sent back"
-    if names.is_retry_topic(record.topic) and record.topic != names.retry_topic(group):
-        return f"the message at {record.log_offset} is a redelivery of another group than {group}"
-    if claimed and claimed not in (record.topic, origin.topic):
-        return f"the message at {record.log_offset} is of topic {record.topic}, not of {claimed[:60]!r}"
-    return ""
-
-
-def _times_max(command: Command, header: Header, group: GroupConfig) -> int:
-    """Return how often a message is delivered again: the request's number, else the group's."""
-    wanted = header.integer("maxReconsumeTimes", -1)
-    return wanted if wanted >= 0 and command.version >= VERSION_OF_MAX_RECONSUME else group.retry_times_max

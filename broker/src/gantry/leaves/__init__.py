@@ -26,6 +26,7 @@ if TYPE_CHECKING or not COMPILED:
         queues,
         records,
         runs,
+        sendbacks,
     )
 else:
     from gantry.leaves._fast import (
@@ -40,6 +41,7 @@ else:
         queues,
         records,
         runs,
+        sendbacks,
     )
 
 __all__ = [
@@ -55,5 +57,6 @@ __all__ = [
     "queues",
     "records",
     "runs",
+    "sendbacks",
     "why_pure",
 ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,7 @@ class Play:
             LATER: self.later,
             SILENT: self.silent,
             ILL: self.ill,
+            RequestCode.CONSUMER_SEND_MSG_BACK: self.answer,
         }
         complaints = Complaints(logging.getLogger("test"), SimClock())
         self.soon: list[Callable[[], None]] = []
@@ -45,7 +47,7 @@ class Play:
         self.gathered: list[tuple[FakeConnection, list[frames.Send]]] = []
         self.under_way: list[tuple[FakeConnection, list[frames.Send]]] = []
         self.router = Router(
-            self, self.pulls, self.ends, table, complaints, self.soon.append  # type: ignore[arg-type]
+            self, self.pulls, self.ends, self.send_backs, table, complaints, self.soon.append  # type: ignore[arg-type]
         )
 
     def ask(self, *requests: Request) -> list[Command]:
@@ -82,6 +84,12 @@ class Play:
             raise ZeroDivisionError("division by zero")
         self.runs.append(("end", [end.opaque for end in run]))
 
+    def send_backs(self, run: Sequence[tuple[Any, Command]]) -> list[tuple[Any, Command]]:
+        if self.fails:
+            raise ZeroDivisionError("division by zero")
+        self.runs.append(("back", [command.opaque for _, command in run]))
+        return [one for one in run if one[1].ext]
+
     def answer(self, connection: object, command: Command) -> Command:
         self.runs.append(("cold", [command.opaque]))
         return reply(command)
@@ -112,6 +120,47 @@ async def test_neighbours_of_one_kind_go_together_and_order_is_kept() -> None:
     play.ask(sent(1), sent(2), frames.Pull(opaque=3), Command(ASK, opaque=4), sent(5))
     assert play.runs == [("send", [1, 2]), ("pull", [3]), ("cold", [4]), ("send", [5])]
     assert play.router.requests == {310: 3, 11: 1, ASK: 1}
+
+
+def back(opaque: int, **ext: str) -> Command:
+    return Command(RequestCode.CONSUMER_SEND_MSG_BACK, opaque=opaque, ext=ext)
+
+
+async def test_the_send_backs_of_a_turn_go_together_and_those_that_are_left_go_one_by_one() -> None:
+    play = Play()
+    play.ask(back(1), back(2, odd="1"))
+    play.ask(sent(3), back(4))
+    assert play.runs == [("send", [3])] and len(play.soon) == 1
+    play.soon.pop()()
+    assert play.runs[1:] == [("back", [1, 2, 4]), ("cold", [2])]
+    assert play.router.requests == {310: 1, RequestCode.CONSUMER_SEND_MSG_BACK: 3}
+    assert [answer.opaque for answer in play.connection.take()] == [2]
+    play.ask(back(5), Command(ASK, opaque=6), back(7))
+    assert play.runs[3:] == [("back", [5]), ("cold", [6])]
+    play.router.stop()
+    assert play.runs[5:] == [("back", [7])]
+
+
+async def test_send_backs_are_gathered_only_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_SENT_BACK_MAX", 2)
+    play = Play()
+    play.ask(back(1), back(2), back(3))
+    assert play.runs == [("back", [1, 2])]
+
+
+async def test_a_send_back_that_is_too_large_is_refused_and_not_gathered() -> None:
+    play = Play()
+    (answer,) = play.ask(back(1, originMsgId="x" * 70_000))
+    assert answer.code == ResponseCode.INVALID_PARAMETER and play.runs == []
+
+
+async def test_send_backs_whose_run_raises_are_all_answered() -> None:
+    play = Play()
+    play.fails = True
+    play.ask(back(1), back(2))
+    play.soon.pop()()
+    assert [(answer.opaque, answer.code) for answer in play.connection.take()] == [(1, 1), (2, 1)]
+    assert play.router.errors == {RequestCode.CONSUMER_SEND_MSG_BACK: 1 + 1}
 
 
 async def test_an_unknown_code_is_refused_with_what_to_do_instead() -> None:

@@ -19,7 +19,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 
 if TYPE_CHECKING:
-    from gantry.broker.requests.router import EndRun, PullRun
+    from gantry.broker.requests.router import EndRun, PullRun, SendBackRun
     from gantry.broker.requests.wrappers import Cold
     from gantry.leaves.frames import Command, End, Pull
     from gantry.transport.connection import Connection
@@ -193,6 +193,10 @@ class Activity:
                     connection.write(frames.encode(self._refusal(end)))
 
         return handle
+
+    def guarded_send_backs(self, take: SendBackRun) -> SendBackRun:
+        """Return the handler of runs of send-backs that takes none while the table would refuse them."""
+        return lambda run: take(run) if self.is_on and self._may_serve() else list(run)
 
     def _refusal(self, command: Command | End) -> Command:
         code = _REFUSED_WITH.get(RequestCode(command.code), ResponseCode.NO_PERMISSION)

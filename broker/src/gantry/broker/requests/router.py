@@ -3,8 +3,9 @@
 For each wake-up of a connection, neighbouring requests of one hot kind (sends, pulls, ends) go to their handler as one
 batch.  All others go one by one through `table`, from code to handler.
 
-Sends may be gathered by their handler.  They are appended, those of all connections together, at the end of the loop's
-turn, and before any request of `table` that depends on them.  Ends of transactions do not: a half that is ended has
+Send-backs of all connections are gathered here, and those that need no closer look are taken together.  Sends may be
+gathered by their handler.  Both are appended, those of all connections together, at the end of the loop's turn, and
+before any other request of `table`, which may depend on them.  Ends of transactions do not: a half that is ended has
 been answered, so it is in the log.  So where only sends and ends came, those of each kind are one batch.
 
 A handler of the table returns a Command, None (it answers later, or not at all), or an awaitable of either; the number
@@ -61,7 +62,11 @@ if TYPE_CHECKING:
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 _Hot = TypeVar("_Hot", frames.Pull, frames.End)
 EndRun = Callable[["Connection", list[frames.End]], None]
+SendBackRun = Callable[[Sequence[tuple["Connection", Command]]], list[tuple["Connection", Command]]]
+"""Takes send-backs; returns those that need a closer look, one by one."""
 
+_SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+_SENT_BACK_MAX = 1024  # gathered at a time; more together are not cheaper
 _TASKS_MAX = 10_000
 _LONG_AT_ONCE = 2
 
@@ -96,6 +101,7 @@ class Router:
         sends: Sends,
         pulls: PullRun,
         ends: EndRun,
+        send_backs: SendBackRun,
         table: Mapping[int, Cold],
         complaints: Complaints,
         soon: Callable[[Callable[[], None]], object],  # calls a function after this turn's sockets were read
@@ -107,6 +113,8 @@ class Router:
         self._is_end_due = False
         self._pulls = pulls
         self._ends = ends
+        self._send_backs = send_backs
+        self._sent_back: list[tuple[Connection, Command]] = []  # in this turn of the loop, not yet taken
         self._table = table
         self._complaints = complaints
         self._tasks: dict[asyncio.Future[Answer], None] = {}
@@ -152,10 +160,16 @@ class Router:
         else:
             for command in run:
                 if connection.closed:
-                    return  # the connection ended in the middle of the batch
-                if self._sends.gathered:
+                    break  # the connection ended in the middle of the batch
+                if command.code == _SEND_BACK and why_too_large(command) is None:  # type: ignore[arg-type]
+                    self._sent_back.append((connection, command))  # type: ignore[arg-type]
+                    if len(self._sent_back) >= _SENT_BACK_MAX:
+                        self._take_sent_back()
+                    continue
+                if self._sends.gathered or self._sent_back:
                     self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]
+            self._end_soon()
 
     def stop(self) -> None:
         """Append gathered sends, and cancel pending answers, because the connections are closed next."""
@@ -172,7 +186,7 @@ class Router:
         self._end_soon()
 
     def _end_soon(self) -> None:
-        if not self._is_end_due and self._sends.gathered:
+        if not self._is_end_due and (self._sends.gathered or self._sent_back):
             self._is_end_due = True
             self._soon(self._end_turn)
 
@@ -185,6 +199,21 @@ class Router:
             self._sends.append_gathered()
         except Exception as error:  # noqa: BLE001  the router's guard
             self._sends_failed(error)
+        if self._sent_back:
+            self._take_sent_back()
+
+    def _take_sent_back(self) -> None:
+        run, self._sent_back = self._sent_back, []
+        try:
+            left = self._send_backs(run)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self.requests[_SEND_BACK] += len(run)
+            for connection, command in run:
+                self._failed(connection, (command,), error)
+            return
+        self.requests[_SEND_BACK] += len(run) - len(left)
+        for connection, command in left:
+            self._run_command(connection, command)
 
     def _sends_failed(self, error: Exception) -> None:
         for connection, sends in self._sends.unanswered():
