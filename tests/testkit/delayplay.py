@@ -26,7 +26,7 @@ from gantry.model import names
 from gantry.produce.send import SendHandler
 from gantry.schedule import wheel
 from gantry.schedule.handlers import DelayHandlers
-from gantry.schedule.intake import DelayIntake
+from gantry.schedule.intake import DelayIntake, waiting
 from gantry.schedule.rules import DelayRules
 from gantry.schedule.service import DelayService
 from gantry.store import filenames
@@ -99,7 +99,7 @@ class DelayPlay:
         self.service = DelayService(
             self.store, self.state, self.topics, self.gate, self.clock, self.rules, self._say
         )
-        intake = DelayIntake(self.clock, self.rules, lambda: self.service.pending, "b")
+        intake = DelayIntake(self.clock, self.rules, lambda: waiting(self.store, self.service.book), "b")
         self.sending = SendHandler(admission, appender, 100, HalfIntake(lambda: 0, 0, lambda group: None), intake)
         self.handlers = DelayHandlers(self.service, self.store, self.acks, self.topics, self.clock, "b")
         self.connection = FakeConnection()

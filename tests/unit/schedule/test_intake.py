@@ -6,9 +6,12 @@ import pytest
 
 from gantry.leaves import frames, properties
 from gantry.model import names
+from gantry.model.topic import TopicConfig
 from gantry.schedule import handles
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.rules import DelayRules
+from gantry.store.settings import Flush
+from testkit.delayplay import TOPIC, DelayPlay
 from testkit.simclock import SimClock
 
 DAY_MS = 86_400_000
@@ -55,6 +58,34 @@ def test_levels_do_not_count_against_the_limit_of_times() -> None:
     assert delays.take(message(DELAY="1")) is None
     refusal = delays.take(message(TIMER_DELAY_MS="5"))
     assert refusal is not None and refusal.code == 1 and "delays.pending_max" in refusal.remark
+
+
+def test_what_is_written_and_not_dispatched_counts_against_the_limit() -> None:
+    play = DelayPlay(Flush.SYNC, DelayRules(pending_max=3))
+    sent = [play.send(TIMER_DELAY_MS="50") for _ in range(5)]
+    assert [one.code for one in sent] == [-1, -1, -1, 1, 1]
+    play.flush()
+    assert play.send(TIMER_DELAY_MS="50").code == 1
+    play.pass_ms(100)
+    play.flush()
+    assert play.send(TIMER_DELAY_MS="50").code == -1
+
+
+@pytest.mark.parametrize("asks", [{"TIMER_DELAY_MS": "50"}, {"TIMER_DELAY_MS": "50", "TIMER_DEL_UNIQKEY": "x"}])
+def test_what_is_gathered_in_a_turn_of_the_loop_counts_against_the_limit(asks: dict[str, str]) -> None:
+    play = DelayPlay(rules=DelayRules(pending_max=3))
+    play.topics.put(TopicConfig(TOPIC, 1, 1))
+    play.send(DELAY="1")  # from here on the topic needs no closer look
+    for _ in range(2):
+        for number in range(4):
+            sends = [message(TOPIC, DELAY="1"), message(TOPIC, **asks)]
+            for send in sends:
+                send.queue_id, send.opaque, send.rpc_flag = 0, number, 0
+            play.sending.send_run(play.connection, sends)  # type: ignore[arg-type]
+        play.sending.append_gathered()
+        codes = [reply.code for reply in play.connection.take()]
+        assert (codes.count(0), codes.count(1)) == (7, 1)
+        play.pass_ms(100)
 
 
 @pytest.mark.parametrize(

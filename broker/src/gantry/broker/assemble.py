@@ -93,7 +93,7 @@ from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import SendHandler
 from gantry.schedule.handlers import DelayHandlers
-from gantry.schedule.intake import DelayIntake
+from gantry.schedule.intake import DelayIntake, waiting
 from gantry.schedule.service import DelayService
 from gantry.store.background import Background
 from gantry.store.store import Store
@@ -176,7 +176,7 @@ def assemble(
     batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions)
     delays = DelayService(store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say)
-    delay_intake = DelayIntake(clock, delays.rules, lambda: delays.pending, config.name)
+    delay_intake = DelayIntake(clock, delays.rules, lambda: waiting(store, delays.book), config.name)
     settling.redirect = delay_intake.redirect
     intake = HalfIntake(
         lambda: len(transactions.book.open),

@@ -107,6 +107,7 @@ class SendHandler:
         gathered, self.gathered, self._gathered_bytes = self.gathered, [], 0
         halves, self._gathered_halves = self._gathered_halves, []
         delayed, self._gathered_delayed = self._gathered_delayed, []
+        self._delays.appended()
         if not gathered:
             return
         self._under_way = gathered
@@ -175,6 +176,7 @@ class SendHandler:
             end = begin + self._delays.hide(rest)
             if end > begin:
                 hidden.append((connection, delayed[begin:end], queues[begin:end]))
+                self._delays.hid(delayed[begin:end])
             if end < len(delayed):
                 send = delayed[end]
                 topic = send.topic
@@ -219,6 +221,7 @@ class SendHandler:
         if delayed:
             self._halves.saw_plain(delayed[0].group)
             self._append_disguised(connection, delayed, self._delays.take, self._delays.handles)
+            self._delays.appended()
 
     def unanswered(self) -> list[Run]:
         """After an exception: return the messages of the failed call that are neither in the log nor refused.

@@ -2,7 +2,8 @@
 
 Admission has checked topic, queue and size before.  Refused here, with RocketMQ's codes: a delay that is not a number,
 one that is too long, a cancel without a time or for a past one (13); a message with a time when `pending_max` of them
-are waiting (1: each needs memory until it is delivered).
+are waiting (1: each needs memory until it is delivered).  Waiting are those that the timer knows, those that are
+appended and not dispatched (`waiting`), and those of this turn of the loop that are hidden and not appended.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
+    from gantry.schedule.book import DelayBook
+    from gantry.store.store import Store
 
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
 _TOPICS = names.SCHEDULE_TOPIC, names.TIMER_TOPIC
@@ -30,13 +33,19 @@ _CANCEL_WITHOUT_TIME = Refusal(
 )
 
 
-class DelayIntake:
-    """Takes delayed messages in; `pending` returns how many timer messages wait."""
+def waiting(store: Store, book: DelayBook) -> int:
+    """Return how many timer messages of the log are not delivered; a cancel counts until it is dispatched."""
+    return book.timer.pending + max(0, store.next_queue_offset(names.TIMER_TOPIC, 0) - book.timer_end)
 
-    def __init__(self, clock: Clock, rules: DelayRules, pending: Callable[[], int], broker_name: str) -> None:
+
+class DelayIntake:
+    """Takes delayed messages in; `waiting` returns how many timer messages of the log are not delivered."""
+
+    def __init__(self, clock: Clock, rules: DelayRules, waiting: Callable[[], int], broker_name: str) -> None:
         self._clock = clock
         self._rules = rules
-        self._pending = pending
+        self._waiting = waiting
+        self._hidden = 0  # timer messages that are to be appended
         self._broker_name = broker_name
 
     def wants(self, send: Send) -> bool:
@@ -64,7 +73,7 @@ class DelayIntake:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"delivery in {ahead_ms / 1000:.0f} s, {rules.delay_max_ms // 1000} s ahead are allowed",
             )
-        if self._pending() >= rules.pending_max:
+        if self._waiting() + self._hidden >= rules.pending_max:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"{rules.pending_max} messages wait for a time of their own, which is the limit; "
@@ -77,7 +86,16 @@ class DelayIntake:
         refusal = self.fault(send)
         if refusal is None:
             self.redirect(send)
+            self.hid([send])
         return refusal
+
+    def hid(self, sends: Sequence[Send]) -> None:
+        """Count these hidden messages, which are to be appended."""
+        self._hidden += [send.topic for send in sends].count(names.TIMER_TOPIC)
+
+    def appended(self) -> None:
+        """Count no message as hidden any more: the log has them, or they were refused."""
+        self._hidden = 0
 
     def redirect(self, send: Send) -> None:
         """Disguise a message that may not be refused any more (a committed half) unless it is due."""
@@ -93,11 +111,11 @@ class DelayIntake:
     def hide(self, sends: Iterable[Send]) -> int:
         """Disguise as many messages from the first on as need no closer look by `take`; return how many.
 
-        Of an iterator the one that ends it is taken as well.
+        Of an iterator the one that ends it is taken as well.  The caller tells `hid` which ones these were.
         """
         rules = self._rules
         ahead_ms_max = rules.delay_max_ms if rules.has_times else -1
-        room = max(0, rules.pending_max - self._pending())
+        room = max(0, rules.pending_max - self._waiting() - self._hidden)
         return delays.hide(sends, self._clock.now_ms(), len(rules.levels_ms), ahead_ms_max, room, _TOPICS)
 
     def handles(self, sends: Sequence[Send]) -> Sequence[bytes]:
