@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import select
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
+from gantry.errors import ConfigError
 from gantry.leaves import frames
 from gantry.transport import gathered
+from gantry.transport import server as serving
 from gantry.transport.connection import Connection
 from gantry.transport.limits import ConnectionLimits
+from gantry.transport.listening import open_sockets
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.transport.server import RemotingServer, Together
 from gantry.wire.command import Request
@@ -234,13 +239,14 @@ async def test_many_pieces_leave_in_order_to_a_peer_that_reads_slowly(size: int)
         assert found == whole
 
 
-async def test_output_that_was_resized_while_it_waited_ends_its_connection_only() -> None:
+@pytest.mark.parametrize("pieces", [0, 40])
+async def test_output_that_was_resized_while_it_waited_ends_its_connection_only(pieces: int) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda *_: None)
 
     def on_requests(connection: Connection, requests: list[Request]) -> None:
         if requests[0].opaque == 13:
             reply = bytearray(question(13))
-            connection._transport.write(reply)  # type: ignore[union-attr]
+            connection._transport.writelines([reply, *[b"."] * pieces])  # type: ignore[union-attr]
             del reply[10:]
         else:
             echo(connection, requests)
@@ -250,7 +256,7 @@ async def test_output_that_was_resized_while_it_waited_ends_its_connection_only(
         bad.send(question(13))
         good.send(question(1))
         assert await answers(good, 1) == [1]
-        assert await is_closed(bad)
+        assert await asyncio.get_running_loop().sock_recv(bad, 1 << 16) == b""
 
 
 async def test_what_is_written_outside_of_a_turn_leaves_too() -> None:
@@ -322,3 +328,109 @@ async def test_an_exception_while_sends_of_a_turn_are_handed_over_leaves_no_othe
         for number, client in enumerate(clients[1:], 1):
             assert await (is_closed(client) if taken == "together" else answers(client, 1)) in (True, [number])
     assert [str(error) for error in told] == ["a bug"]
+
+
+class Told:
+    """The owner of a poll and the protocol of its channels."""
+
+    has_unfinished = False
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+        self.lost: list[object] = []
+        self.interrupts = False
+
+    def lost_soon(self, channel: object, error: Exception | None) -> None:
+        self.lost.append(channel)
+        if self.interrupts:
+            raise KeyboardInterrupt
+
+    def flush_soon(self) -> None: ...
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
+    def received(self, requests: list[Request], *_: object) -> None:
+        self.requests += requests
+
+
+@contextmanager
+def polled(told: Told, count: int) -> Iterator[tuple[Any, list[Any], list[socket.socket]]]:
+    from gantry.leaves._fast.sockets import Poll
+
+    pairs = [socket.socketpair() for _ in range(count)]
+    poll = Poll(told)  # type: ignore[arg-type]
+    for pair in pairs:
+        for one in pair:
+            one.setblocking(False)
+    channels = [poll.add(ours.fileno(), told, {}) for ours, _ in pairs]  # type: ignore[arg-type]
+    try:
+        yield poll, channels, [theirs for _, theirs in pairs]
+    finally:
+        poll.close()
+        for pair in pairs:
+            for one in pair:
+                one.close()
+
+
+def test_what_came_before_the_peer_was_gone_is_handed_over_though_a_write_fails() -> None:
+    told = Told()
+    with polled(told, 1) as (poll, (channel,), (peer,)):
+        channel.write(bytes(8 << 20))  # more than the system takes
+        poll.flush()
+        assert channel.get_write_buffer_size() > 0
+        peer.send(question(1) + question(2))
+        peer.close()
+        poll.receive(bytearray(1 << 16), 0.0)
+        assert [request.opaque for request in told.requests] == [1, 2]
+        assert told.lost == [channel]
+
+
+def test_what_was_sent_is_accounted_for_all_before_one_of_them_is_told() -> None:
+    told = Told()
+    with polled(told, 2) as (poll, (first, second), (_, peer)):
+        first.write(b"first")
+        second.write(b"second")
+        first.close()
+        told.interrupts = True
+        with pytest.raises(KeyboardInterrupt):
+            poll.flush()
+        assert second.get_write_buffer_size() == 0
+        second.write(b".")
+        poll.flush()
+        assert peer.recv(99) == b"second."
+
+
+async def test_a_server_for_whose_poll_no_descriptor_is_left_keeps_no_listening_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_descriptor(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    opened: list[socket.socket] = []
+
+    async def noted(*arguments: Any) -> list[socket.socket]:
+        opened.extend(await open_sockets(*arguments))
+        return opened
+
+    monkeypatch.setattr(serving, "GatheredSockets", no_descriptor)
+    monkeypatch.setattr(serving, "open_sockets", noted)
+    with pytest.raises(ConfigError, match="Too many open files"):
+        await RemotingServer(echo).start("127.0.0.1", 0)
+    assert [one for one in opened if one.fileno() >= 0] == []
+
+
+async def test_accepting_pauses_after_an_error_that_would_come_again() -> None:
+    told: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["message"]))
+    deaf, peer = socket.socketpair()  # accept fails with EINVAL
+    deaf.setblocking(False)
+    listener = gathered.Listener([deaf], 8, lambda *_: None)
+    peer.send(b"x")
+    await until(lambda: bool(told))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert told == ["no connection can be accepted: Invalid argument; again in 1 s"]
+    listener.close()
+    peer.close()

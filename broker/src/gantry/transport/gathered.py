@@ -7,7 +7,7 @@ connection.  So a message of a connection that sends one at a time costs no call
 
 `connection` does not know the difference: a channel is a transport, and every rule that it keeps holds here too.
 Accepting is done here, since asyncio gives no accepted socket away.  As asyncio does it, accepting pauses for a second
-when the system has no descriptor or memory left.
+when the system has no descriptor or memory left; here also after any other error that would come again.
 
 Needs Linux, the compiled leaves, and a loop that watches descriptors; elsewhere, and where a configuration asks for it,
 the loop's own transports are used.
@@ -38,7 +38,19 @@ OnSends = Callable[[list[tuple[Connection, list[frames.Send]]]], bool]
 """Takes sends of several connections; False: they have to be handed over one connection after the other."""
 
 _NOTHING = (errno.EAGAIN, errno.EINTR)
-_USED_UP = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+# Errors of the connection that was to be accepted (accept(2)); any other comes again, like those of a process or system
+# that has no descriptor or memory left.
+_ITS_OWN = (
+    errno.ECONNABORTED,
+    errno.EPERM,
+    errno.EPROTO,
+    errno.ENOPROTOOPT,
+    errno.EOPNOTSUPP,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+)
 _ACCEPT_AGAIN_S = 1.0  # asyncio's own
 
 
@@ -187,13 +199,13 @@ class Listener:
             try:
                 accepted, peer = one.accept()
             except OSError as error:
-                if error.errno in _USED_UP:
+                if error.errno in _NOTHING:
+                    return
+                if error.errno not in _ITS_OWN:
                     message = f"no connection can be accepted: {error.strerror}; again in {_ACCEPT_AGAIN_S:g} s"
                     self._loop.call_exception_handler({"message": message, "exception": error})
                     self._loop.remove_reader(one)
                     self._paused[one] = self._loop.call_later(_ACCEPT_AGAIN_S, self._watch, one)
-                    return
-                if error.errno in _NOTHING:
                     return
                 continue  # this connection was broken before it was accepted
             accepted.setblocking(False)

@@ -82,9 +82,9 @@ class RemotingServer:
         together = self._together
         if together.is_wanted and can_gather(asyncio.get_running_loop()):
             most = backlog(_BACKLOG)
-            sockets = await open_sockets(host, port, most)
-            if self._gathered is None:
+            if self._gathered is None:  # before there are sockets: it fails when no descriptor is left
                 self._gathered = GatheredSockets(self._buffer, together.turns, together.on_sends)
+            sockets = await open_sockets(host, port, most)
             self._listeners.append(self._gathered.accept(sockets, most, self._make_connection))
             return self._listeners[-1]
         listener = await listen(self._make_connection, host, port, backlog=backlog(_BACKLOG), start_serving=False)

@@ -102,6 +102,7 @@ cdef class Channel:
     cdef bint is_dirty, is_ending, is_over, is_full
     cdef dict extra
     cdef list pending  # output in order, the first `head` bytes of the first piece are sent
+    cdef list lengths  # of these pieces, when they were written
     cdef Py_ssize_t head, size, high, low
 
     def get_extra_info(self, str name, default=None):
@@ -159,7 +160,7 @@ cdef class Channel:
         """End at once because of this error, or None; the protocol is told soon."""
         if not self.is_over:
             self.is_ending = self.is_over = True
-            self.pending = []
+            self.pending, self.lengths = [], []
             self.size = self.head = 0
             self._take_out()
             self.poll.owner.lost_soon(self, error)
@@ -171,6 +172,7 @@ cdef class Channel:
         n = len(data)
         if n:
             self.pending.append(data)
+            self.lengths.append(n)
             self.size += n
         return 0
 
@@ -218,22 +220,22 @@ cdef class Channel:
         return 0
 
     cdef int _sent(self, Py_ssize_t n) except -1:
-        """Forget the first n bytes of the output."""
+        """Forget the first n bytes of the output; `_drained` tells the protocol."""
         cdef Py_ssize_t whole, pieces = 0
         self.size -= n
         if self.size == 0:
-            self.pending = []
+            self.pending, self.lengths = [], []
             self.head = 0
         else:
             self.head += n
-            for piece in self.pending:
-                whole = len(piece)
+            for whole in self.lengths:
                 if self.head < whole:
                     break
                 self.head -= whole
                 pieces += 1
             del self.pending[:pieces]
-        return self._drained()
+            del self.lengths[:pieces]
+        return 0
 
     cdef int _drained(self) except -1:
         if self.is_full and self.size <= self.low:
@@ -297,7 +299,7 @@ cdef class Poll:
             self.free_slots.append(slot)
         slot = self.free_slots.pop()
         channel.poll, channel.descriptor, channel.slot = self, descriptor, slot
-        channel.protocol, channel.extra, channel.pending = protocol, extra, []
+        channel.protocol, channel.extra, channel.pending, channel.lengths = protocol, extra, [], []
         channel.set_write_buffer_limits()
         self.sockets[slot].descriptor = descriptor
         self.sockets[slot].is_odd = False
@@ -378,35 +380,42 @@ cdef class Poll:
         return self.count_ready if self.count_ready > self.next_ready else self.next_ready
 
     cdef int _serve(self, Channel channel, Ready* ready, bytearray memory, now, list runs) except -1:
-        cdef Py_ssize_t start = ready.start, end = ready.start + ready.got, used
+        cdef ssize_t got = ready.got
+        try:
+            # First what was read: a write that fails ends the channel, and the requests were sent before that.
+            if got > 0 and not channel.is_ending:
+                self._hand_over(channel, ready.start, ready.start + got, memory, now, runs)
+            if channel.interest & EPOLLOUT and ready.events & (EPOLLOUT | EPOLLERR | EPOLLHUP):
+                channel._want(channel.interest & ~<uint32_t>EPOLLOUT)
+                self.write_out([channel])
+            if got <= 0 and got != NOT_READ and got != -1 - EAGAIN and got != -1 - EINTR and not channel.is_ending:
+                self._end(channel, got)
+        except Exception as error:
+            # As every loop of asyncio does it: the protocol has a bug, the other connections go on.
+            self.owner.complain(channel, error)
+        return 0
+
+    cdef int _hand_over(
+        self, Channel channel, Py_ssize_t start, Py_ssize_t end, bytearray memory, now, list runs
+    ) except -1:
+        """Decode what was read and give it to the protocol, or add it to the runs of sends."""
+        cdef Py_ssize_t used
         cdef tuple decoded
         cdef list requests
         protocol = channel.protocol
         try:
-            if channel.interest & EPOLLOUT and ready.events & (EPOLLOUT | EPOLLERR | EPOLLHUP):
-                channel._want(channel.interest & ~<uint32_t>EPOLLOUT)
-                self.write_out([channel])
-            if channel.is_ending or ready.got == NOT_READ or ready.got == -1 - EAGAIN or ready.got == -1 - EINTR:
-                return 0
-            if ready.got <= 0:
-                self._end(channel, ready.got)
-                return 0
-            try:
-                decoded = decode(memory, start, end)
-            except RemoteProtocolError as error:
-                protocol.bad_bytes(error)
-                return 0
-            used, requests = <Py_ssize_t>decoded[0], <list>decoded[1]
-            if used == end and _all_sends(requests):
-                protocol.last_active = now
-                protocol.batch_bytes = end - start
-                runs.append((protocol, requests))
-            else:
-                protocol.received(requests, start, used, end, now)
-                self._look(channel)
-        except Exception as error:
-            # As every loop of asyncio does it: the protocol has a bug, the other connections go on.
-            self.owner.complain(channel, error)
+            decoded = decode(memory, start, end)
+        except RemoteProtocolError as error:
+            protocol.bad_bytes(error)
+            return 0
+        used, requests = <Py_ssize_t>decoded[0], <list>decoded[1]
+        if used == end and _all_sends(requests):
+            protocol.last_active = now
+            protocol.batch_bytes = end - start
+            runs.append((protocol, requests))
+        else:
+            protocol.received(requests, start, used, end, now)
+            self._look(channel)
         return 0
 
     cdef int _serve_odd(self, Channel channel) except -1:
@@ -464,7 +473,8 @@ cdef class Poll:
         return 0
 
     cdef int _write_some(self, list channels, Py_ssize_t at, int count, list again) except -1:
-        # On the stack, because a protocol that is told below may write so much that it is sent at once.
+        # On the stack, because a protocol that is told below may write so much that it is sent at once: to any channel,
+        # so what was sent is accounted for all of them before the first one is told.
         cdef msghdr messages[SENDS]
         cdef iovec pieces[SENDS * PIECES]
         cdef Py_buffer views[SENDS * PIECES]
@@ -490,8 +500,8 @@ cdef class Poll:
                     offered[nth] += <ssize_t>pieces[used].iov_len
                     used += 1
                     messages[nth].msg_iovlen += 1
-                if offered[nth] != channel.size and piece + 1 == len(channel.pending):
-                    raise BufferError("output was resized while it waited")
+                    if views[used - 1].len != <Py_ssize_t>channel.lengths[piece]:
+                        raise BufferError("output was resized while it waited")
             except Exception as error:
                 self.owner.complain(channel, error)
                 continue
@@ -510,19 +520,23 @@ cdef class Poll:
             PyBuffer_Release(&views[piece])
         for nth in range(count):
             channel = <Channel>channels[at + nth]
+            if results[nth] == -1 - EAGAIN or results[nth] == -1 - EINTR:
+                results[nth] = 0
+            if descriptors[nth] >= 0 and channel.slot >= 0 and results[nth] >= 0:
+                channel._sent(results[nth])
+                if channel.size and results[nth] == offered[nth]:
+                    again.append(channel)
+        for nth in range(count):
+            channel = <Channel>channels[at + nth]
             if descriptors[nth] < 0 or channel.slot < 0:
                 continue
             try:
-                if results[nth] < 0 and results[nth] != -1 - EAGAIN and results[nth] != -1 - EINTR:
+                if results[nth] < 0:
                     self._end(channel, results[nth])
                     continue
-                channel._sent(max(<Py_ssize_t>results[nth], <Py_ssize_t>0))
-                if channel.slot < 0 or channel.size == 0:
-                    continue
-                if results[nth] == offered[nth]:
-                    again.append(channel)
-                else:
+                if channel.size and results[nth] < offered[nth]:
                     channel._want(channel.interest | EPOLLOUT)
+                channel._drained()
             except Exception as error:
                 self.owner.complain(channel, error)
         return 0
