@@ -8,11 +8,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from gantry.client.outgoing import Outgoing
 from gantry.client.producer import Message, Producer, ProducerSettings, SendResult
-from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError
+from gantry.client.producing.gathering import Gathering, _Batch
+from gantry.errors import OutcomeUnknownError, RefusedError
 from gantry.leaves import properties, records
 from gantry.leaves.frames import Command, encode
 from gantry.leaves.requests import LANGUAGES
+from gantry.model.route import MessageQueue
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from testkit.patience import HANG_S
@@ -123,11 +126,29 @@ async def test_without_an_answer_the_outcome_of_each_is_unknown_and_a_retry_has_
 
 
 async def test_an_answer_that_does_not_name_every_message_is_no_acknowledgement() -> None:
-    async with playing() as (cluster, producer):
+    async with playing(settings=QUICK) as (cluster, producer):
         ext = {"msgId": "0A" * 16, "queueId": "0", "queueOffset": "7"}
         cluster.answers["broker-a", BATCH] = lambda command: reply(command, ext=ext)
+        cluster.answers["broker-a", SINGLE] = silence
         _, *results = await gathered(producer, *numbered(3))
-        assert [type(one) for one in results] == [RemoteProtocolError] * 2
+        assert [type(one) for one in results] == [OutcomeUnknownError] * 2
+        assert len(cluster.asked("broker-a", BATCH)) == 1
+
+
+async def test_a_message_of_a_refused_batch_for_which_no_time_is_left_gets_the_refusal() -> None:
+    class Corked:
+        def cork(self) -> bool:
+            return False
+
+    gathering = Gathering(None, "p")  # type: ignore[arg-type]
+    gathering._loop = asyncio.get_running_loop()
+    outgoing = Outgoing("T", b"x", b"", ("id",), 0)
+    posts = [(gathering._loop.create_future(), outgoing) for _ in range(2)]
+    batch = _Batch(Corked(), MessageQueue("T", "broker-a", 0), 1.0, 0.0)  # type: ignore[arg-type]
+    gathering._leave_singly(batch, posts, RefusedError(13, "the message body has 9 bytes, 8 are allowed"))
+    for future, _ in posts:
+        error = future.exception()
+        assert isinstance(error, RefusedError) and "8 are allowed" in error.remark
 
 
 async def test_stored_but_not_kept_for_sure_is_unknown_for_each() -> None:

@@ -31,7 +31,7 @@ from gantry.client.outgoing import Outgoing
 from gantry.client.requests import questions
 from gantry.client.requests.question import Question
 from gantry.client.results import SendResult
-from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue
 from gantry.transport.connection import Connection
@@ -59,6 +59,7 @@ class _Batch:
     until: float
     bytes: int = 0
     posts: list[_Post] = field(default_factory=list)
+    refusal: RefusedError | None = None  # of the batch in which this message was before
 
 
 class Gathering:
@@ -131,7 +132,8 @@ class Gathering:
         if not sent:
             return
         if left_s <= 0:
-            _fail(sent, UnreachableError(f"{batch.queue.topic}: the time was over before the message was sent"))
+            late = UnreachableError(f"{batch.queue.topic}: the time was over before the message was sent")
+            _fail(sent, batch.refusal or late)
             return
         try:
             outgoing = sent[0][1] if len(sent) == 1 else _joined([outgoing for _, outgoing in sent])
@@ -151,7 +153,7 @@ class Gathering:
             if len(sent) == 1 or error.retriable:
                 _fail(sent, error)
             else:
-                self._leave_singly(batch, sent)
+                self._leave_singly(batch, sent, error)
         except OutcomeUnknownError as error:
             self._session.unanswered(batch.connection)
             _fail(sent, error)
@@ -160,13 +162,13 @@ class Gathering:
         else:
             _succeed(sent, result)
 
-    def _leave_singly(self, batch: _Batch, refused: list[_Post]) -> None:
+    def _leave_singly(self, batch: _Batch, refused: list[_Post], error: RefusedError) -> None:
         if len(self._singly) >= _SINGLY_TOPICS_MAX:
             self._singly.clear()
         self._singly[batch.queue.topic] = self._loop.time() + _SINGLY_S
         self.flush()
         every = batch.connection, batch.queue, batch.timeout_s, batch.until
-        self._depart([_Batch(*every, posts=[post]) for post in refused])
+        self._depart([_Batch(*every, posts=[post], refusal=error) for post in refused])
 
 
 def _joined(several: list[Outgoing]) -> Outgoing:
@@ -184,7 +186,8 @@ def _succeed(sent: Sequence[_Post], result: SendResult) -> None:
             sent[0][0].set_result(result)
         return
     if len(places) != len(sent):
-        _fail(sent, RemoteProtocolError(f"reply to a batch of {len(sent)} messages names {len(places)}"))
+        # It says success, but not of which messages.
+        _fail(sent, OutcomeUnknownError(f"{queue.topic}: the reply to a batch of {len(sent)} names {len(places)}"))
         return
     for place, (future, outgoing) in zip(places, sent, strict=True):
         if not future.done():
