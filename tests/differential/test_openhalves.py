@@ -177,6 +177,23 @@ def test_the_run_that_ends_them(
     same_outcome(lambda: laid(pure), lambda: laid(compiled))
 
 
+@given(st.integers(-300, 300), st.integers(-2, 2))
+def test_a_record_of_another_place_or_size_is_not_the_half_s(by: int, longer: int) -> None:
+    def laid(leaves: SimpleNamespace) -> int | None:
+        text = b"REAL_TOPIC\x01orders\x02REAL_QID\x010\x02"
+        send = leaves.frames.Send(topic="HALF", properties=text, body=b"paid", born_host=HOST)
+        send.queue_offset = 1
+        log = bytearray(leaves.records.size_of(send) + 2)
+        end = leaves.records.encode_run(log, 0, 4711 + by, [send], 9, HOST)
+        one = half(leaves, text, 1)
+        one.log_offset, one.size = 4711, end + longer
+        ends, stretch = [leaves.frames.End(kind=8)], (memoryview(log), 4711, 4711 + len(log))
+        found = leaves.openhalves.lay_out(ends, [one], ({1: one}, {}), stretch, lambda _: 1, ("OPS", 77, HOST))
+        return None if found is None else len(found[0])
+
+    assert laid(pure) == laid(compiled) == (2 if by == longer == 0 else None)
+
+
 @given(st.lists(st.tuples(st.sampled_from([8, 12]), topics, numbers), max_size=8), numbers)
 def test_how_ends_are_counted(drawn: list[tuple[int, str, int]], now_ms: int) -> None:
     def counted(leaves: SimpleNamespace) -> object:

@@ -8,7 +8,7 @@ from types import FrameType
 import pytest
 
 from gantry.errors import Refusal
-from gantry.leaves import frames, properties
+from gantry.leaves import frames, openhalves, properties, records
 from gantry.model import names
 from gantry.store.settings import Flush
 from gantry.transaction.checker import OpenHalf
@@ -210,3 +210,16 @@ def test_ends_that_come_while_the_store_closes_are_refused() -> None:
     play.store.close()
     play.turn()
     assert set(play.answers().values()) == {1} and play.settling.counts.refused == {"unreadable half": 2}
+
+
+@pytest.mark.parametrize(("by", "longer", "laid"), [(0, 0, 2), (300, 0, 0), (0, 1, 0)])
+def test_a_record_that_is_not_the_half_s_is_not_laid_out(by: int, longer: int, laid: int) -> None:
+    text = properties.pack({"REAL_TOPIC": TOPIC, "REAL_QID": "0"})
+    send = frames.Send(topic=names.HALF_TOPIC, properties=text, body=b"paid", born_host=bytes(8))
+    send.queue_offset = 1
+    log = bytearray(records.size_of(send) + 1)
+    end = records.encode_run(log, 0, 4711 + by, [send], 9, bytes(8))
+    half = openhalves.OpenHalf(1, (4711, end + longer), HalfFacts(text, 1), 0, 0)
+    stretch, stamp = (memoryview(log), 4711, 4711 + len(log)), ("OPS", 77, bytes(8))
+    found = openhalves.lay_out([frames.End(kind=COMMIT)], [half], ({1: half}, {}), stretch, lambda _: 1, stamp)
+    assert (0 if found is None else len(found[0])) == laid

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Container, Mapping, Sequence
+from struct import Struct
 from sys import intern
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,7 @@ _LOOKED_AT = (STATE,)
 _DELAYS = TRAIT_DELAY | TRAIT_TIMER_CANCEL
 _DIGITS_SURE = 19
 _FINAL = (1, 2)
+_HEAD = Struct(">i24xq")  # the size and the log offset in a record's head (see `leaves.records`)
 
 Stretch = tuple[memoryview, int, int]
 """Memory of the log, the log offset of its first byte, and the log offset up to which it may be read."""
@@ -163,7 +165,8 @@ def lay_out(
     dispatched.  queues_of: how many queues a topic has, 0 for one that does not exist.
 
     None unless all of them are usual: open, at their first place, without such a change and named once; and those that
-    are committed lie in the stretch, ask for no delay, and go to a queue that their topic has.
+    are committed lie in the stretch as records of just their place and size, ask for no delay, and go to a queue that
+    their topic has.
     """
     memory, start, stop = stretch
     is_open, changing = known
@@ -187,7 +190,7 @@ def lay_out(
                 message = message_at(memory, at, at + half.size)
             except CorruptRecordError:
                 return None
-            if message.traits & _DELAYS:
+            if _HEAD.unpack_from(memory, at) != (half.size, half.log_offset) or message.traits & _DELAYS:
                 return None
             make_real(message, topic, half.queue_id, half.log_offset)
             run.append(message)
