@@ -316,16 +316,17 @@ def test_entries_of_a_run_are_what_a_walk_over_it_finds(values: list[tuple[objec
 @given(
     st.lists(st.tuples(st.integers(-3, 40), st.integers(-2, 20)), max_size=8),
     st.booleans(), st.integers(0, 30), st.integers(0, 60), st.integers(-2, 5), st.binary(max_size=60),
+    st.integers(1, 50),
 )  # fmt: skip
 def test_places(
-    drawn: list[tuple[int, int]], neighbours: bool, start: int, end: int, base: int, memory: bytes
+    drawn: list[tuple[int, int]], neighbours: bool, start: int, end: int, base: int, memory: bytes, segment: int
 ) -> None:  # fmt: skip
     if neighbours:  # so that some are
         for number in range(1, len(drawn)):
             drawn[number] = (sum(drawn[number - 1]), drawn[number][1])
     pure, compiled = pure_queues.Places(drawn), compiled_queues.Places(drawn)
     assert list(compiled) == pure and len(compiled) == len(pure)
-    assert (compiled.total, compiled.within(start, end)) == (pure.total, pure.within(start, end))
+    assert (compiled.total, compiled.within(start, end, segment)) == (pure.total, pure.within(start, end, segment))
     assert list(compiled.stretches()) == pure.stretches()
     assert compiled[1:3] == pure[1:3]
     same_outcome(lambda: pure.gather(memory, base), lambda: compiled.gather(memory, base))

@@ -133,6 +133,23 @@ def test_a_damaged_record_is_passed_over(store: Store) -> None:
     assert len(fetched.places) == 1
 
 
+def test_an_entry_that_is_damaged_and_crosses_a_segment_s_end_is_passed_over(store: Store) -> None:
+    segment_bytes = store.settings.segment_bytes
+    _counted(store, 4)
+    while store.dispatched.offset < segment_bytes + 100:
+        store.append([message("others", body=bytes(2000))])
+    queue = store._table.get("orders", 0)
+    assert queue is not None and queue.stored == 0
+    queue._tail[20:32] = (segment_bytes - 50).to_bytes(8, "big") + (100).to_bytes(4, "big")
+    found, offset = [], 0
+    while offset < 4:
+        fetched = store.reader.fetch("orders", 0, offset, 32, 1 << 20, None)
+        found += [(fetched.status.name, [one.body for one in parse(b"".join(fetched.buffers), 0)])]
+        assert fetched.next_offset > offset
+        offset = fetched.next_offset
+    assert found == [("FOUND", [b"0"]), ("MESSAGE_WAS_REMOVING", []), ("FOUND", [b"2", b"3"])]
+
+
 def test_the_first_message_comes_whatever_its_size(store: Store) -> None:
     store.append([message(body=b"x" * 5000), message()])
     fetched = store.reader.fetch("orders", 0, 0, 32, 10, None)

@@ -101,10 +101,10 @@ class Places(list[tuple[int, int]]):
         """Return the sum of the sizes of all places, in bytes."""
         return sum([size for _, size in self])
 
-    def within(self, start: int, end: int) -> int:
-        """How many places from the first on lie in [start, end) of the log."""
+    def within(self, start: int, end: int, segment_bytes: int) -> int:
+        """How many places from the first on lie in [start, end) of the log, each in one segment; 0 <= start."""
         for number, (log_offset, size) in enumerate(self):
-            if log_offset < start or size > end - log_offset:
+            if log_offset < start or size > end - log_offset or log_offset % segment_bytes + size > segment_bytes:
                 return number
         return len(self)
 

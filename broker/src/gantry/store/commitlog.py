@@ -327,6 +327,10 @@ class CommitLog:
         """How many entries of delayed messages from the first on are due by then and below end."""
         return delays.ready(found, due_ms, bytes_max, self.segments.start, end, self._segment_bytes)
 
+    def good(self, places: queues.Places, end: int) -> int:
+        """How many places from the first on lie below end and within one segment that is still there."""
+        return places.within(self.segments.start, end, self._segment_bytes)
+
     def files_between(self, start: int, end: int) -> list[File]:
         """The files to sync so that [start, end) is durable."""
         if self._active is not None and start >= self._active.start:

@@ -122,7 +122,7 @@ class Reader:
         limit = min(count, max(_EXAMINED_MAX, count_max))
         chosen, examined = queues.select(buffer, at, limit, codes, count_max, bytes_max)
         end = self._dispatched.offset
-        good = chosen.within(self._log.start, end)
+        good = self._log.good(chosen, end)
         is_cold = not may_wait and good > 0 and self._is_cold(chosen if good == len(chosen) else chosen[:good], end)
         if good and not is_cold and not self._begins_well(*chosen[0]):
             good = 0

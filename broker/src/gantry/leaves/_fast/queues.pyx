@@ -239,11 +239,13 @@ cdef class Places:
             total += self.items[number].size
         return total
 
-    def within(self, long long start, long long end):
-        """How many places from the first on lie in [start, end) of the log."""
+    def within(self, long long start, long long end, long long segment_bytes):
+        """How many places from the first on lie in [start, end) of the log, each in one segment; see the pure twin."""
         cdef Py_ssize_t number
+        cdef long long log_offset, size
         for number in range(self.count):
-            if self.items[number].log_offset < start or self.items[number].size > end - self.items[number].log_offset:
+            log_offset, size = self.items[number].log_offset, self.items[number].size
+            if log_offset < start or size > end - log_offset or log_offset % segment_bytes + size > segment_bytes:
                 return number
         return self.count
 
