@@ -9,9 +9,8 @@ import struct
 
 def frame(code: int, opaque: int, ext: dict[str, str], body: bytes = b"") -> bytes:
     """A request as a Java client writes it."""
-    header = json.dumps(
-        {"code": code, "language": "JAVA", "version": 401, "opaque": opaque, "flag": 0, "extFields": ext}
-    ).encode()
+    fields = {"code": code, "language": "JAVA", "version": 401, "opaque": opaque, "flag": 0, "extFields": ext}
+    header = json.dumps(fields, separators=(",", ":")).encode()
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
 
