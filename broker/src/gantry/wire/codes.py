@@ -179,6 +179,9 @@ class RequestCode(IntEnum):
     CANCEL_DELAYED = 24012
     LIST_LAG = 24021
     SHOW_RETENTION = 24031
+    KEEP_POP_OWNERS = 24041
+    END_POP_OWNER = 24042
+    FORWARD_TO_DLQ = 24043
 
 
 class ResponseCode(IntEnum):

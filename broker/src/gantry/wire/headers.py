@@ -154,6 +154,7 @@ _NOTHING: tuple[Field, ...] = ()
 _BROKER = "brokerName!:t brokerAddr!:t clusterName!:t brokerId!:l"
 _QUEUE = "topic!:t queueId!:i"
 _GROUP_QUEUE = "consumerGroup!:t topic!:t queueId!:i"
+_HANDLE = " extraInfo!:t offset!:l"
 
 REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.SEND_MESSAGE: _SEND_LONG,
@@ -261,6 +262,23 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.LIST_DELAYED: _row("topic:t begin:l limit:i"),
     RequestCode.CANCEL_DELAYED: _row("id!:t operator:t"),
     RequestCode.LIST_LAG: _row("group:t topic:t begin:l limit:i"),
+    RequestCode.POP_MESSAGE: _row(
+        _GROUP_QUEUE
+        + " maxMsgNums!:i invisibleTime!:l pollTime!:l bornTime:l initMode!:i expType:t exp:t order:b attemptId:t "
+        "gantryOwner:t bname:t"
+    ),
+    RequestCode.PEEK_MESSAGE: _row(_GROUP_QUEUE + " maxMsgNums!:i"),
+    RequestCode.ACK_MESSAGE: _row(_GROUP_QUEUE + _HANDLE),
+    RequestCode.BATCH_ACK_MESSAGE: _NOTHING,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _row(_GROUP_QUEUE + _HANDLE + " invisibleTime!:l"),
+    RequestCode.FORWARD_TO_DLQ: _row(_GROUP_QUEUE + _HANDLE),
+    RequestCode.NOTIFICATION: _row(_GROUP_QUEUE + " pollTime!:l bornTime!:l order:b attemptId:t bname:t"),
+    RequestCode.POLLING_INFO: _row(_GROUP_QUEUE),
+    RequestCode.KEEP_POP_OWNERS: _NOTHING,
+    RequestCode.END_POP_OWNER: _row("clientId!:t consumerGroup:t"),
+    RequestCode.QUERY_ASSIGNMENT: _NOTHING,
+    RequestCode.SET_MESSAGE_REQUEST_MODE: _NOTHING,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: _NOTHING,
     RequestCode.GET_TOPIC_CONFIG: _row("topic!:t"),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _row("group!:t"),
     RequestCode.GET_BROKER_MEMBER_GROUP: _row("clusterName!:t brokerName!:t"),
@@ -276,6 +294,9 @@ _PULL_REPLY = _row(
     "forbiddenType:i"
 )
 _OFFSET_REPLY = _row("offset!:l")
+_POP_REPLY = _row(
+    "popTime!:l invisibleTime!:l reviveQid!:i restNum!:l startOffsetInfo:t msgOffsetInfo:t orderCountInfo:t"
+)
 
 REPLIES: dict[int, tuple[Field, ...]] = {
     RequestCode.SEND_MESSAGE: _SEND_REPLY,
@@ -293,6 +314,11 @@ REPLIES: dict[int, tuple[Field, ...]] = {
     RequestCode.REGISTER_BROKER: _row("haServerAddr:t masterAddr:t"),
     RequestCode.QUERY_DATA_VERSION: _row("changed!:b"),
     RequestCode.RECALL_MESSAGE: _row("msgId!:t"),
+    RequestCode.POP_MESSAGE: _POP_REPLY,
+    RequestCode.PEEK_MESSAGE: _POP_REPLY,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _row("popTime!:l invisibleTime!:l reviveQid!:i"),
+    RequestCode.NOTIFICATION: _row("hasMsg!:b pollingFull:b"),
+    RequestCode.POLLING_INFO: _row("pollingNum!:i"),
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: _row("wipeTopicCount!:i"),
     RequestCode.ADD_WRITE_PERM_OF_BROKER: _row("addTopicCount!:i"),
 }

@@ -1,0 +1,1 @@
+"""POP consumption: the broker leases messages to a group's members, one by one, instead of giving them queues."""

@@ -1,0 +1,236 @@
+"""The book of open leases: which messages are popped and not acknowledged, and which handle of each is valid.
+
+A lease is some messages of one queue that were popped together for one group.  Each of them is open until one of these
+happens, and from then on its handle is not valid any more:
+
+    it is acknowledged        `close`
+    a newer lease has it      `add` closes it in the older one (its time was changed, or the group's offset was set back)
+    the lease ends            `end`: the caller put what is open into the retry topic
+
+A lease ends when its record was delivered to the revive topic, not when a clock says so.  Of two leases with the same
+message the one with the later pop time counts, in whichever order they are added; a lease that is added again with a
+later end is renewed and keeps its handles.
+
+A lease is forgotten when none of its messages is open: what a handle means then is read from the handle itself, see
+`Verdict`.  So memory is bounded by the number of open messages: some 300 bytes a lease and one bit a message.
+
+This module uses no clock, no disk and no messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import Enum
+
+from gantry.pop.records import LeaseKey, LeaseRecord
+
+Queue = tuple[str, str, int]
+"""Group, topic, queue id."""
+
+
+class Verdict(Enum):
+    """What a handle means.
+
+    OPEN    the message can be acknowledged
+    DONE    it was acknowledged with this handle before, as far as is known
+    STALE   it was put into the retry topic, or a newer handle has it
+    """
+
+    OPEN = "open"
+    DONE = "done"
+    STALE = "stale"
+
+
+class Lease:
+    """One open lease; `open` has a bit for each of its offsets, set while that message is open."""
+
+    __slots__ = ("end_ms", "generation", "is_ending", "key", "offsets", "open", "owner", "revive_queue")
+
+    def __init__(self, record: LeaseRecord, revive_queue: int) -> None:
+        self.key = record.key
+        self.offsets = record.offsets
+        self.open = (1 << len(record.offsets)) - 1
+        self.end_ms = record.end_ms
+        self.owner = record.owner
+        self.generation = record.generation
+        self.revive_queue = revive_queue
+        self.is_ending = False  # its record was delivered, and what is open is being put into the retry topic
+
+    def open_offsets(self) -> list[int]:
+        """Return the offsets of its open messages, ascending."""
+        return [offset for number, offset in enumerate(self.offsets) if self.open >> number & 1]
+
+    def mask(self, offsets: Sequence[int]) -> int:
+        """Return the bits of those of these offsets that it has."""
+        if tuple(offsets) == self.offsets:
+            return (1 << len(self.offsets)) - 1
+        places = {offset: number for number, offset in enumerate(self.offsets)}
+        bits = 0
+        for offset in offsets:
+            if offset in places:
+                bits |= 1 << places[offset]
+        return bits
+
+
+class _Queue:
+    """The open leases of one queue, by (start, pop time)."""
+
+    __slots__ = ("behind", "leases", "newest_ms", "open")
+
+    def __init__(self) -> None:
+        self.leases: dict[tuple[int, int], Lease] = {}
+        self.open = 0  # messages
+        self.behind = 0  # no offset from here on was ever leased
+        self.newest_ms = 0  # of all pop times
+
+
+class Book:
+    """All open leases.  Loop thread only."""
+
+    def __init__(self, queue_max: int, total_max: int) -> None:
+        """queue_max: open messages of one group in one queue; total_max: of all."""
+        self.open = 0  # messages
+        self.leases = 0
+        self._queue_max = queue_max
+        self._total_max = total_max
+        self._queues: dict[Queue, _Queue] = {}
+
+    def room(self, queue: Queue) -> int:
+        """Return how many more messages of this queue may be leased."""
+        known = self._queues.get(queue)
+        return max(0, min(self._total_max - self.open, self._queue_max - (0 if known is None else known.open)))
+
+    def open_in(self, queue: Queue) -> int:
+        """Return how many messages of this queue are open."""
+        known = self._queues.get(queue)
+        return 0 if known is None else known.open
+
+    def pop_ms(self, queue: Queue, start: int, now_ms: int) -> int:
+        """Return the pop time of a new lease that begins at this offset: later than that of any lease that it may share
+        messages with, also when the clock was set back.
+        """
+        known = self._queues.get(queue)
+        return now_ms if known is None or start >= known.behind else max(now_ms, known.newest_ms + 1)
+
+    def overlaps(self, queue: Queue, offsets: Sequence[int]) -> list[tuple[Lease, list[int]]]:
+        """Return the open leases that have any of these ascending offsets open, with those offsets."""
+        known = self._queues.get(queue)
+        if known is None or offsets[0] >= known.behind:
+            return []
+        wanted = set(offsets)
+        shared = [(one, [at for at in one.open_offsets() if at in wanted]) for one in known.leases.values()]
+        return [(one, common) for one, common in shared if common]
+
+    def add(self, record: LeaseRecord, revive_queue: int) -> Lease | None:
+        """Enter a lease, and close its messages in older ones; None when newer ones have all its messages."""
+        key = record.key
+        queue = self._queues.setdefault(key[:3], _Queue())
+        known = queue.leases.get(key[3:])
+        if known is not None:
+            known.end_ms = max(known.end_ms, record.end_ms)
+            return known
+        lease = Lease(record, revive_queue)
+        if record.offsets[0] < queue.behind:
+            self._supersede(queue, lease)
+        queue.behind = max(queue.behind, record.offsets[-1] + 1)
+        queue.newest_ms = max(queue.newest_ms, key.pop_ms)
+        if not lease.open:
+            self._tidy(key[:3], queue)
+            return None
+        queue.leases[key[3:]] = lease
+        self.leases += 1
+        self._count(queue, lease.open.bit_count())
+        return lease
+
+    def _supersede(self, queue: _Queue, lease: Lease) -> None:
+        for other in list(queue.leases.values()):
+            if other.offsets[0] > lease.offsets[-1] or other.offsets[-1] < lease.offsets[0]:
+                continue
+            if other.key.pop_ms <= lease.key.pop_ms:
+                self._close(queue, other, other.mask(lease.offsets))
+            else:
+                lease.open &= ~lease.mask(other.open_offsets())
+
+    def find(self, key: LeaseKey) -> Lease | None:
+        """Return an open lease; None when none of its messages is open."""
+        queue = self._queues.get(key[:3])
+        return None if queue is None else queue.leases.get(key[3:])
+
+    def verdict(self, key: LeaseKey, offset: int, end_ms: int, now_ms: int) -> Verdict:
+        """Return what a handle means; end_ms: when its lease would end by its own words."""
+        lease = self.find(key)
+        if lease is not None and lease.open & lease.mask((offset,)):
+            return Verdict.OPEN
+        if self.overlaps(key[:3], (offset,)):
+            return Verdict.STALE
+        return Verdict.DONE if now_ms < (end_ms if lease is None else lease.end_ms) else Verdict.STALE
+
+    def close(self, lease: Lease, offsets: Sequence[int]) -> list[int]:
+        """Close messages of an open lease; return the offsets of those that were open, ascending."""
+        queue = self._queues[lease.key[:3]]
+        bits = lease.mask(offsets) & lease.open
+        closed = (
+            list(lease.offsets)
+            if bits == (1 << len(lease.offsets)) - 1
+            else [offset for number, offset in enumerate(lease.offsets) if bits >> number & 1]
+        )
+        self._close(queue, lease, bits)
+        return closed
+
+    def _close(self, queue: _Queue, lease: Lease, bits: int) -> None:
+        bits &= lease.open
+        lease.open &= ~bits
+        self._count(queue, -bits.bit_count())
+        if not lease.open:
+            del queue.leases[lease.key[3:]]
+            self.leases -= 1
+            self._tidy(lease.key[:3], queue)
+
+    def renew(self, lease: Lease, end_ms: int) -> None:
+        """Let an open lease end later; its handles stay valid."""
+        lease.end_ms = max(lease.end_ms, end_ms)
+        lease.is_ending = False
+
+    def end(self, lease: Lease) -> None:
+        """Forget a lease: its open messages are in the retry topic, or gone."""
+        queue = self._queues.get(lease.key[:3])
+        if queue is not None and queue.leases.get(lease.key[3:]) is lease:
+            self._close(queue, lease, lease.open)
+
+    def forget(self, is_gone: Callable[[str, str, int], bool]) -> int:
+        """Forget all leases of the queues (group, topic, queue id) that are gone; return how many messages were open."""
+        gone = [queue for queue in self._queues if is_gone(*queue)]
+        count = 0
+        for queue in gone:
+            known = self._queues.pop(queue)
+            count += known.open
+            self.leases -= len(known.leases)
+        self.open -= count
+        return count
+
+    def queues(self) -> Iterator[tuple[Queue, int]]:
+        """Yield each queue with open leases and how many messages are open there."""
+        for queue, known in self._queues.items():
+            yield queue, known.open
+
+    def of(self, queue: Queue) -> list[Lease]:
+        """Return the open leases of a queue."""
+        known = self._queues.get(queue)
+        return [] if known is None else list(known.leases.values())
+
+    def lowest(self, queue: Queue) -> int:
+        """Return the lowest offset of a lease of this queue, which has open leases."""
+        return min(lease.offsets[0] for lease in self._queues[queue].leases.values())
+
+    def all(self) -> Iterator[Lease]:
+        """Yield every open lease."""
+        for queue in self._queues.values():
+            yield from queue.leases.values()
+
+    def _count(self, queue: _Queue, messages: int) -> None:
+        queue.open += messages
+        self.open += messages
+
+    def _tidy(self, name: Queue, queue: _Queue) -> None:
+        if not queue.leases:
+            self._queues.pop(name, None)

@@ -1,0 +1,207 @@
+"""Leases and acknowledgements as RocketMQ stores them: delayed messages for the revive topic.
+
+    tag    body (JSON, RocketMQ's short keys)                                        due
+    ck     a lease: so start, pt, it, n count, d offsets - start, q, t, c, bn        when it ends: pt + it
+    ack    one message is done: ao offset, so, pt, q, t, c, bn                       a second after the lease ends
+    bAck   several messages of one lease are done: aol offsets, and as ack           a second after the lease ends
+
+`t` is the topic of the queue, which may be a retry topic, `c` the group, `bn` the broker.  An acknowledgement names its
+lease by t, q, so, pt and c.  It is delivered behind its lease, so that the acknowledgements of a lease that was not
+handled yet are never before the saved offset of the revive queue.
+
+Ours, and ignored by RocketMQ: `cid` in a lease, the client that renews it; `gen`, the generation of the topic where it
+is not the first.  `it` may be small or negative in ours: a pop time may lie ahead of a clock that was set back, and
+pt + it is always the time at which the lease ends.
+
+Everything read here may be RocketMQ's or damaged: what is no lease and no acknowledgement gives None.
+
+Source: RocketMQ's `PopCheckPoint`, `AckMsg`, `BatchAckMsg` and `PopMessageProcessor`; facts 9.6 of the protocol.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gantry.leaves import delays, frames
+from gantry.model import names
+
+TAG_LEASE, TAG_ACK, TAG_BATCH_ACK = b"ck", b"ack", b"bAck"
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+REVIVE_QUEUES = 8  # RocketMQ's reviveQueueNum
+ACK_AFTER_MS = 1000
+COUNT_MAX = 32
+"""How many messages one lease may have: RocketMQ's bitmap has an i32."""
+
+_I64 = range(-(1 << 63), 1 << 63)
+_QUEUES = range(1 << 31)
+
+
+def revive_topic(cluster: str) -> str:
+    """Return the topic to which leases and acknowledgements of a cluster are delivered."""
+    return f"{names.REVIVE_TOPIC_PREFIX}{cluster}"
+
+
+class LeaseKey(NamedTuple):
+    """What names a lease."""
+
+    group: str
+    topic: str  # the queue's, which may be a retry topic
+    queue_id: int
+    start: int
+    pop_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """A stored lease; `offsets` ascend, `end_ms` is when it ends by the wall clock."""
+
+    key: LeaseKey
+    end_ms: int
+    offsets: tuple[int, ...]
+    owner: str = ""
+    generation: int = 0
+
+
+class AckRecord(NamedTuple):
+    """A stored acknowledgement of some messages of one lease."""
+
+    key: LeaseKey
+    offsets: tuple[int, ...]
+
+
+class Place(NamedTuple):
+    """Where records of leases go: the revive topic and queue, this broker's name and address, the time."""
+
+    topic: str
+    queue_id: int
+    broker: str
+    host: bytes
+    now_ms: int
+
+
+def lease_message(lease: LeaseRecord, place: Place) -> frames.Send:
+    """Return the delayed message of a lease."""
+    key = lease.key
+    value: dict[str, object] = {
+        "bm": 0,
+        "bn": place.broker,
+        "c": key.group,
+        "d": [offset - key.start for offset in lease.offsets],
+        "it": lease.end_ms - key.pop_ms,
+        "n": len(lease.offsets),
+        "pt": key.pop_ms,
+        "q": key.queue_id,
+        "ro": 0,
+        "so": key.start,
+        "t": key.topic,
+    }
+    if lease.owner:
+        value["cid"] = lease.owner
+    if lease.generation:
+        value["gen"] = lease.generation
+    return _message(value, TAG_LEASE, key.start, lease.end_ms, key, place)
+
+
+def ack_message(ack: AckRecord, lease_end_ms: int, place: Place) -> frames.Send:
+    """Return the delayed message of an acknowledgement of a lease that ends at this time."""
+    key, first = ack.key, ack.offsets[0]
+    value: dict[str, object] = {
+        "ao": first,
+        "bn": place.broker,
+        "c": key.group,
+        "pt": key.pop_ms,
+        "q": key.queue_id,
+        "so": key.start,
+        "t": key.topic,
+    }
+    tag = TAG_ACK
+    if len(ack.offsets) > 1:
+        tag, value["aol"] = TAG_BATCH_ACK, list(ack.offsets)
+    return _message(value, tag, first, lease_end_ms + ACK_AFTER_MS, key, place)
+
+
+def _message(
+    value: dict[str, object], tag: bytes, offset: int, due_ms: int, key: LeaseKey, place: Place
+) -> frames.Send:
+    last = TAG_LEASE if tag == TAG_LEASE else TAG_ACK
+    unique_key = f"{key.topic}@{key.queue_id}@{offset}@{key.group}@{key.pop_ms}@{place.broker}@{last.decode()}".encode()
+    pairs = (
+        (b"TAGS", tag),
+        (b"UNIQ_KEY", unique_key),
+        (delays.OUT_MS, b"%d" % due_ms),
+        (delays.REAL_TOPIC, place.topic.encode()),
+        (delays.REAL_QUEUE, b"%d" % place.queue_id),
+    )
+    return frames.Send(
+        topic=names.TIMER_TOPIC,
+        born_ms=place.now_ms,
+        born_host=place.host,
+        properties=b"".join([b"%b\x01%b\x02" % pair for pair in pairs]),
+        body=json.dumps(value, separators=(",", ":")).encode(),
+    )
+
+
+def read(properties: bytes, body: bytes) -> LeaseRecord | AckRecord | None:
+    """Return what a record of the timer or revive topic says; None when it is neither lease nor acknowledgement."""
+    tag = delays.last(properties, b"TAGS")
+    if tag not in (TAG_LEASE, TAG_ACK, TAG_BATCH_ACK):
+        return None
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    key = _key(value)
+    if key is None:
+        return None
+    return _lease(key, value) if tag == TAG_LEASE else _ack(key, value)
+
+
+def _key(value: dict[str, object]) -> LeaseKey | None:
+    group, topic = value.get("c"), value.get("t")
+    if not isinstance(group, str) or not isinstance(topic, str) or not group or not topic:
+        return None
+    numbers = [_number(value.get(name)) for name in ("q", "so", "pt")]
+    if None in numbers or numbers[0] not in _QUEUES:
+        return None
+    queue_id, start, pop_ms = [number or 0 for number in numbers]
+    return LeaseKey(group, topic, queue_id, start, pop_ms)
+
+
+def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
+    invisible_ms, count, acked = _number(value.get("it")), _number(value.get("n")), _number(value.get("bm", 0))
+    differences = value.get("d") or list(range(count or 0))  # RocketMQ: without `d` the offsets follow each other
+    if invisible_ms is None or acked is None or count is None or not 0 < count <= COUNT_MAX:
+        return None
+    if not isinstance(differences, list) or len(differences) < count:
+        return None
+    found = [_number(one) for one in differences[:count]]
+    offsets = tuple(key.start + one for number, one in enumerate(found) if one is not None and not acked >> number & 1)
+    if None in found or any(offset < 0 for offset in offsets) or list(offsets) != sorted(set(offsets)):
+        return None
+    owner, generation = value.get("cid"), _number(value.get("gen", 0))
+    return LeaseRecord(
+        key, key.pop_ms + invisible_ms, offsets, owner if isinstance(owner, str) else "", generation or 0
+    )
+
+
+def _ack(key: LeaseKey, value: dict[str, object]) -> AckRecord | None:
+    listed = value.get("aol", [value.get("ao")])
+    if not isinstance(listed, list):
+        return None
+    offsets = [offset for one in listed if (offset := _number(one)) is not None]
+    return AckRecord(key, tuple(offsets)) if offsets and len(offsets) == len(listed) else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value in _I64 else None
+
+
+def offsets_of_bits(start: int, bits: bytes) -> Sequence[int]:
+    """Return the queue offsets whose bits are set, as Java's BitSet has them: bit i of byte i // 8, lowest first."""
+    number = int.from_bytes(bits, "little")
+    return [start + place for place in range(number.bit_length()) if number >> place & 1]

@@ -1,0 +1,88 @@
+"""Which handle of a message is valid."""
+
+from gantry.pop.book import Book, Verdict
+from gantry.pop.records import LeaseKey, LeaseRecord
+
+QUEUE = ("g", "orders", 0)
+
+
+def record(start: int, pop_ms: int, *offsets: int, end_ms: int = 0) -> LeaseRecord:
+    return LeaseRecord(LeaseKey(*QUEUE, start, pop_ms), end_ms or pop_ms + 1000, offsets or (start,))
+
+
+def verdict(book: Book, start: int, pop_ms: int, offset: int, now_ms: int = 0) -> Verdict:
+    return book.verdict(LeaseKey(*QUEUE, start, pop_ms), offset, pop_ms + 1000, now_ms or pop_ms)
+
+
+def test_a_message_is_open_until_it_is_closed() -> None:
+    book = Book(100, 100)
+    lease = book.add(record(10, 500, 10, 11, 13), 0)
+    assert lease is not None and book.open == 3
+    assert verdict(book, 10, 500, 11) is Verdict.OPEN
+    assert book.close(lease, [11, 12, 13]) == [11, 13]
+    assert verdict(book, 10, 500, 11) is Verdict.DONE
+    assert verdict(book, 10, 500, 10) is Verdict.OPEN
+    assert book.close(lease, [10, 11]) == [10]
+    assert (book.open, book.leases, list(book.queues())) == (0, 0, [])
+
+
+def test_a_newer_lease_of_a_message_makes_the_older_handle_stale() -> None:
+    for order in (0, 1):
+        book = Book(100, 100)
+        both = [record(10, 500, 10, 11, 12), record(11, 501, end_ms=9000)]
+        for one in reversed(both) if order else both:
+            book.add(one, 0)
+        assert verdict(book, 10, 500, 11) is Verdict.STALE
+        assert verdict(book, 11, 501, 11) is Verdict.OPEN
+        assert verdict(book, 10, 500, 12) is Verdict.OPEN
+        assert book.open == 3
+
+
+def test_what_a_newer_lease_takes_is_named_before() -> None:
+    book = Book(100, 100)
+    book.add(record(10, 500, 10, 11, 12), 0)
+    found = book.overlaps(QUEUE, [11, 12, 13])
+    assert [(lease.key.start, offsets) for lease, offsets in found] == [(10, [11, 12])]
+    assert book.overlaps(QUEUE, [13, 14]) == []
+
+
+def test_the_pop_time_of_a_message_only_grows() -> None:
+    book = Book(100, 100)
+    book.add(record(10, 500, 10, 11), 0)
+    assert book.pop_ms(QUEUE, 12, 400) == 400
+    assert book.pop_ms(QUEUE, 11, 400) == 501
+    assert book.pop_ms(QUEUE, 11, 900) == 900
+
+
+def test_an_ended_lease_is_forgotten_and_its_handles_are_stale() -> None:
+    book = Book(100, 100)
+    lease = book.add(record(10, 500), 0)
+    assert lease is not None
+    book.end(lease)
+    book.end(lease)
+    assert verdict(book, 10, 500, 10, now_ms=1500) is Verdict.STALE
+    assert (book.open, book.leases) == (0, 0)
+
+
+def test_a_renewed_lease_keeps_its_handles() -> None:
+    book = Book(100, 100)
+    lease = book.add(record(10, 500, 10, 11), 0)
+    assert book.add(record(10, 500, 11, end_ms=9000), 0) is lease
+    assert lease is not None and lease.end_ms == 9000
+    assert verdict(book, 10, 500, 11) is Verdict.OPEN
+
+
+def test_the_number_of_open_messages_is_bounded() -> None:
+    book = Book(3, 4)
+    book.add(record(10, 500, 10, 11), 0)
+    assert book.room(QUEUE) == 1
+    assert book.room(("g", "other", 0)) == 2
+    assert book.room(("g", "other", 0)) == 2
+
+
+def test_leases_of_a_deleted_topic_are_forgotten() -> None:
+    book = Book(100, 100)
+    book.add(record(10, 500, 10, 11), 0)
+    assert book.forget(lambda group, topic, queue_id: topic == "other") == 0
+    assert book.forget(lambda group, topic, queue_id: topic == "orders") == 2
+    assert (book.open, book.leases) == (0, 0)
