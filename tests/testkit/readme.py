@@ -23,6 +23,7 @@ from gantry.broker.metrics import exposition
 from gantry.broker.requests.activity import ALSO_WITHOUT_LEASE, BY_EVERY_MEMBER
 from gantry.broker.requests.router import Handlers, table
 from gantry.nameserver.handlers import NameServerHandlers
+from gantry.pop import parts as pop_parts
 from gantry.transaction import batch_handlers
 from gantry.wire.codes import SERVER_TO_CLIENT, UNSUPPORTED, RequestCode
 from testkit.sources import ROOT, SOURCE
@@ -67,7 +68,7 @@ def with_metrics(text: str) -> str:
 
 def handlers() -> dict[tuple[str, int], tuple[str, str]]:
     """(server, code) -> (file, function) of everything that is answered."""
-    hints = get_type_hints(Handlers, localns={**vars(batch_handlers), **vars(assemble)})
+    hints = get_type_hints(Handlers, localns={**vars(batch_handlers), **vars(pop_parts), **vars(assemble)})
     made = {field.name: _uninitialised(hints[field.name]) for field in fields(Handlers)}
     found: dict[tuple[str, int], tuple[str, str]] = {}
     for code, handler in table(Handlers(**made)).items():

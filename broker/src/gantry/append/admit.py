@@ -236,7 +236,7 @@ class Admission:
         return None if topic is None else limits_of(name, topic.attributes, self.checks_type)
 
     def _topic_of(self, send: Send) -> TopicConfig | Refusal:
-        if send.topic in names.NOT_SENDABLE_TOPICS:
+        if send.topic in names.NOT_SENDABLE_TOPICS or names.is_revive_topic(send.topic):
             return Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{send.topic}] is forbidden.")
         topic = self._topics.get(send.topic)
         if topic is not None:

@@ -38,6 +38,7 @@ DLQ_TOPIC = b"DLQ_ORIGIN_TOPIC"
 DLQ_ID = b"DLQ_ORIGIN_MESSAGE_ID"
 TIMES_MAX = (1 << 31) - 1
 """A redelivery count is an i32 in the record, into which a producer may write what it likes."""
+FIRST_POP = b"1ST_POP_TIME"  # in ms, of a message that was popped before
 
 _DEAD_ORIGINS = frozenset({DLQ_TOPIC, DLQ_ID})
 _OF_COPIES = sendbacks.SPENT | sendbacks.ORIGINS
@@ -111,6 +112,29 @@ def origin_of(record: Record, group: str) -> Origin:
     )
 
 
+def popped_from(record: Record, topic: str) -> Origin:
+    """Return the topic and id under which a message was popped first from this topic or a retry topic of it.
+
+    In a retry topic its properties say it: only brokers write there.
+    """
+    first = Origin(topic, records.offset_message_id(record.store_host, record.log_offset))
+    message_id = properties.get(record.properties, ORIGIN_ID) or b""
+    if record.topic == topic or not 0 < len(message_id) <= _ID_BYTES_MAX:
+        return first
+    return Origin(topic, message_id.decode("utf-8", "replace"))
+
+
+def again_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, first_pop_ms: int) -> Send:
+    """Return the copy of a popped message that nobody acknowledged, for queue 0 of a topic; it is not delayed."""
+    text = delays.without(record.properties, _OF_COPIES)
+    text += b"%b\x01%b\x02%b\x01%b\x02" % (RETRY_TOPIC, origin.topic.encode(), ORIGIN_ID, origin.message_id.encode())
+    if properties.get(text, FIRST_POP) is None:
+        text += b"%b\x01%d\x02" % (FIRST_POP, first_pop_ms)
+    if isinstance(fate, MoveToDeadLetters):
+        text = as_dead_letter(text, origin.topic, origin.message_id)
+    return _copied(record, text, topic, 0)
+
+
 def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, queue_id: int) -> Send:
     """Return the copy of a record for the retry or the dead-letter topic."""
     text = delays.without(record.properties, _OF_COPIES)
@@ -119,6 +143,10 @@ def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, top
         text = as_dead_letter(text, origin.topic, origin.message_id)
     else:
         text += delay_of(fate)
+    return _copied(record, text, topic, queue_id)
+
+
+def _copied(record: Record, text: bytes, topic: str, queue_id: int) -> Send:
     traits, unique_key, keys, tags_code = properties.scan(text)
     return frames.Send(
         topic=topic,

@@ -11,6 +11,7 @@ registered in this file:
     tables are durable    -> administrators' requests that wait for it
     a connection closed   -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
+    ended leases dispatched -> the reviver (it listens by itself); a group was deleted -> its leases
     delayed ones dispatched, deliveries confirmed -> the book of delays (it listens by itself)
     everything about a group of master and slaves -> see master role, following
     a hot key changed     -> admission, pull checks, what name servers are told
@@ -47,12 +48,13 @@ from gantry.broker.part_settings import (
     identity,
     lookup_bytes_max,
     message_limits,
+    pop_rules,
     pull_settings,
     store_root,
     transaction_rules,
 )
 from gantry.broker.parts import Parts, Serving
-from gantry.broker.periodic import DELIVERY
+from gantry.broker.periodic import DELIVERY, REVIVE
 from gantry.broker.periodic import table as job_table
 from gantry.broker.registration import PermittedTopics, RegistrationTask
 from gantry.broker.releasing import Releasing
@@ -90,6 +92,9 @@ from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
+from gantry.pop import parts as pop_parts
+from gantry.pop.parts import PopParts
+from gantry.pop.service import PopContext
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import SendHandler
 from gantry.schedule.handlers import DelayHandlers
@@ -214,7 +219,10 @@ def assemble(
         restart,
     )
     role, slave_reads = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
-    pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config), slave_reads, opened.may_serve)
+    pulls, pops = (
+        PullHandlers(store, checks, offsets, clock, pull_settings(config), slave_reads, opened.may_serve),
+        _pops(config, opened, shared, checks, complaints, turns),
+    )
     rates, statistics = (
         Rates(lambda: _counters(appender, pulls, acks), clock),
         Statistics(
@@ -245,6 +253,8 @@ def assemble(
         transactions=TransactionHandlers(transactions, store, clock),
         batches=batches,
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
+        pops=pops.pops,
+        popped=pops.acks,
         disk=DiskHandlers(store, topics, offsets),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
@@ -279,6 +289,7 @@ def assemble(
         transactions=transactions,
         batches=batches,
         delays=delays,
+        pops=pops,
         router=router,
         server=RemotingServer(
             router.on_requests,
@@ -302,6 +313,25 @@ def assemble(
     _wire(parts, admission, notices, fail)
     _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices, _key_file(config, opened.member))
+
+
+def _pops(
+    config: BrokerConfig, opened: Opened, shared: Shared, checks: PullChecks, complaints: Complaints, turns: Turns
+) -> PopParts:
+    """Return the parts of POP consumption; only an active master answers pops."""
+    context = PopContext(
+        shared.store,
+        shared.topics,
+        shared.groups,
+        shared.offsets,
+        shared.acks,
+        shared.gate,
+        opened.machine.clock,
+        pop_rules(config),
+        complaints.say,
+        lambda: opened.may_serve() and shared.activity.is_on,
+    )
+    return pop_parts.make(context, checks, opened.machine.chance, turns.soon)
 
 
 def _key_file(config: BrokerConfig, member: Membership | None) -> KeyFile | None:
@@ -345,6 +375,8 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     parts.clients.on_change(parts.filters.group_changed)
     store.on_dispatched(held.on_dispatched)
     parts.delays.on_earlier = lambda: parts.jobs.hurry(DELIVERY)
+    parts.pops.reviver.on_work = lambda: parts.jobs.hurry(REVIVE)
+    parts.offsets.log_end = lambda: store.written.offset
     topics.on_change(admission.topic_changed)
     topics.on_change(parts.registration.topic_changed)
     parts.client.lost_listeners.append(parts.registration.connection_lost)
@@ -352,6 +384,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     store.retention.dropping.listen(releasing.lingers, releasing.hangs)
     if parts.live.current.role is not Role.SLAVE:  # a slave hears from its master where in the log that was
         topics.on_delete(lambda topic: _delete_content(topic, parts))
+        parts.groups.on_change(parts.pops.service.group_changed)
 
 
 def _delete_content(topic: TopicConfig, parts: Parts) -> None:
@@ -360,6 +393,7 @@ def _delete_content(topic: TopicConfig, parts: Parts) -> None:
     readers = readers_of(name, parts.clients, parts.pulls.counts.by_group)
     store.delete_queues(name)
     parts.offsets.begin_again(name, store.generations.of(name), readers, topic.read_queues)
+    parts.pops.service.topic_deleted(name)
     parts.pulls.held.release_topic(name)
 
 

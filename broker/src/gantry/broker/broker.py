@@ -329,6 +329,7 @@ class Broker:
             # Offsets beyond the end of a new master's log are cut; its whole log is dispatched by now.
             tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
+        await self._recover_leases(parts)
         await self._recover_transactions(parts)
         parts.activity.begin()
         self._is_settled = True
@@ -352,6 +353,13 @@ class Broker:
         if parts.delays.took_over or parts.delays.was_ahead:
             # Before the log grows, because the next start could not detect it any more.
             parts.store.save_corrected(save)
+
+    async def _recover_leases(self, parts: Parts) -> None:
+        pending, parts.delays.book.leases = parts.delays.book.leases, []
+        for number, _ in enumerate(parts.pops.recover(pending)):
+            if number % _RECOVERY_STEPS == 0:
+                self._stage = "recovering: popped messages"
+                await asyncio.sleep(0)
 
     async def _recover_transactions(self, parts: Parts) -> None:
         for number, _ in enumerate(parts.transactions.recover()):

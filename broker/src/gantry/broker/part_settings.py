@@ -19,6 +19,7 @@ from gantry.consume.handlers import PullLimits
 from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
+from gantry.pop.service import PopRules
 from gantry.replication.in_sync_tracker import InSyncPolicy
 from gantry.replication.pace import Waits, waits_of
 from gantry.schedule import levels
@@ -57,6 +58,20 @@ def delay_rules(config: BrokerConfig) -> DelayRules:
         delay_max_ms=delays.ahead_s_max * 1000,
         pending_max=delays.pending_max,
         is_recall_allowed=delays.recall,
+    )
+
+
+def pop_rules(config: BrokerConfig) -> PopRules:
+    """Return the rules of popped messages."""
+    return PopRules(
+        broker=config.name,
+        cluster=config.cluster,
+        has_times=config.delays.times,
+        invisible_ms_max=config.delays.ahead_s_max * 1000,
+        leases_max=config.pop.leases_max,
+        leases_total_max=config.pop.leases_total_max,
+        from_retry_share=config.pop.from_retry_percent / 100,
+        bytes_max=config.pull.bytes_default,
     )
 
 

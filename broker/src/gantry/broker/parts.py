@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gantry.metadata.groups import Groups
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.topics import Topics
+    from gantry.pop.parts import PopParts
     from gantry.produce.replies import ReplyHandlers
     from gantry.produce.send import SendHandler
     from gantry.replication.losses import Losses
@@ -77,6 +78,7 @@ class Parts:
     transactions: CheckService
     batches: BatchHandlers
     delays: DelayService
+    pops: PopParts
     router: Router
     server: RemotingServer
     client: RemotingClient

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gantry.broker.role.membership import KeyFile
     from gantry.metadata.notices import ChangeNotices
 
-DELIVERY = "delivery"
+DELIVERY, REVIVE = "delivery", "revive"
 
 _STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: each checks the clock itself
 _ACKS_S = 0.25  # time-outs of acknowledgements are whole seconds
@@ -34,6 +34,7 @@ _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
 _DUE_S = 0.01  # delivery is at most this late; while nothing is due, the job rests
 _DELAYS_S = 1.0
+_REVIVE_S = 0.05  # ended leases are delivered again at most this late; while none has ended, the job rests
 _REPLICATION_S = 0.1
 _IDLE_S = 1.0
 _STALLED_S = 0.25  # a part of the shortest configurable time-out of a disk
@@ -63,6 +64,8 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         Job("transactions", _TRANSACTIONS_S, _if_active(parts, parts.transactions.tick)),
         Job("decisions of sinks", _TRANSACTIONS_S, _if_active(parts, parts.batches.tick)),
         Job(DELIVERY, _DUE_S, _if_active(parts, parts.delays.deliver), lambda: _delivery_rest_s(parts)),
+        Job(REVIVE, _REVIVE_S, _if_active(parts, parts.pops.reviver.run), lambda: _revive_rest_s(parts)),
+        Job("leases", _DELAYS_S, _if_active(parts, parts.pops.service.tick)),
         Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
         *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),
         *([Job("replication secret", KEY_LOOK_S, key_file.look)] if key_file is not None else []),
@@ -85,3 +88,8 @@ def _if_active(parts: Parts, run: Callable[[], Iterator[object] | None]) -> Call
 def _delivery_rest_s(parts: Parts) -> float:
     """Return for how many seconds nothing is due; a broker that is not active checks again after a second."""
     return parts.delays.rest_s() if parts.activity.is_on else _IDLE_S
+
+
+def _revive_rest_s(parts: Parts) -> float:
+    """Return for how many seconds no lease has to be handled; a broker that is not active checks after a second."""
+    return parts.pops.reviver.rest_s() if parts.activity.is_on else _IDLE_S

@@ -136,6 +136,10 @@ class PullChecks:
             return self._filtered(pull)
         return self._parsed(subscription.expression_type, subscription.expression)
 
+    def parsed(self, expression_type: str | None, expression: str | None) -> Wanted | PullRefusal:
+        """Return the tag codes or the program of an expression (None: every message), or why it is refused."""
+        return self._parsed(expression_type, expression)
+
     def _filtered(self, pull: Pull) -> Wanted | PullRefusal:
         """Return the SQL program from the group's heartbeats, or why the pull is refused."""
         data = self._filters.get(pull.topic, pull.group)

@@ -37,6 +37,8 @@ OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, CARRIED, b"TIMER_ENQUE
 BY_LEVEL = OURS | frozenset({LEVEL, *TIMES})
 
 CANCEL_BIT = 1 << 62
+LEASE_BIT = 1 << 61
+"""Set in the code of a message for a revive topic: a lease of popped messages, or an acknowledgement."""
 HASH_MAX = 1 << 32
 """From here on a code of the timer topic is a time; below it is a tag hash."""
 
@@ -45,6 +47,7 @@ _QUEUE_DIGITS_MAX = 9
 _LEVEL_DIGITS_MAX = 18  # more mean a level above the last one
 _ASKED = (LEVEL, *TIMES)
 _RETRY_PREFIX = b"%RETRY%"
+_REVIVE_PREFIX = b"rmq_sys_REVIVE_LOG_"
 _ENTRY = Struct(">qiq")
 _HEAD = Struct(">i24xq")  # the size and the log offset in a record's head (see `leaves.records`)
 
@@ -179,11 +182,13 @@ def _level_code(entry: Entry, levels_ms: Sequence[int]) -> int:
 
 def timer_code(text: bytes, otherwise: int) -> int:
     """The code of a timer record with these properties; `otherwise` when they name no time."""
-    out, cancels = pick(text, (OUT_MS, CANCELS))
+    out, cancels, topic = pick(text, (OUT_MS, CANCELS, REAL_TOPIC))
     out_ms = None if out is None else fields.integer(out.decode("utf-8", "replace"))
-    if out_ms is None or not HASH_MAX <= out_ms < CANCEL_BIT:
+    if out_ms is None or not HASH_MAX <= out_ms < LEASE_BIT:
         return otherwise
-    return out_ms if cancels is None else out_ms | CANCEL_BIT
+    if cancels is not None:
+        return out_ms | CANCEL_BIT
+    return out_ms | LEASE_BIT if topic is not None and topic.startswith(_REVIVE_PREFIX) else out_ms
 
 
 def pack_coded(entries: Sequence[Entry], found: Sequence[int]) -> bytes:
@@ -198,7 +203,7 @@ def entries_at(
 ) -> list[Place]:
     """The queue entries at these queue offsets, up to the first that is not among the `count` from buffer[at] on.
 
-    The entry at buffer[at] is that of queue offset `first`.
+    The entry at buffer[at] is that of queue offset `first`.  Codes are without LEASE_BIT.
     """
     if at < 0:
         raise ValueError(f"delays: entries from {at} on")
@@ -207,7 +212,8 @@ def entries_at(
     for offset in offsets:
         if not first <= offset < first + count:
             break
-        found.append(_ENTRY.unpack_from(buffer, at + (offset - first) * ENTRY_BYTES))
+        log_offset, size, code = _ENTRY.unpack_from(buffer, at + (offset - first) * ENTRY_BYTES)
+        found.append((log_offset, size, code & ~LEASE_BIT if code >= LEASE_BIT else code))
     return found
 
 

@@ -28,9 +28,10 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from gantry.clock import Clock
 from gantry.leaves import fields
 from gantry.metadata.marks import ResetMarks
+from gantry.metadata.resetplaces import ResetPlaces
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
-from gantry.model import documents
+from gantry.model import documents, names
 from gantry.model.topic import DataVersion
 from gantry.store.statefile import Lines, line
 
@@ -42,7 +43,8 @@ _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
 # Of a reader that never committed; more queues are not in use, and 65 536 are allowed.
 _QUEUES_MARKED_MAX = 1024
 _CARRIED_ALONG = ("pullOffsetTable",)
-_GENERATIONS = "topicGenerations"  # ours; RocketMQ does not read it
+# Ours; RocketMQ does not read them.
+_GENERATIONS, _RESETS = "topicGenerations", "gantryResets"
 
 
 class Offsets:
@@ -54,6 +56,8 @@ class Offsets:
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
         self.marks = ResetMarks({})
+        self.places = ResetPlaces({})
+        self.log_end: Callable[[], int] = lambda: 0
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: not known
         self._version = DataVersion()
         self.touched: set[str] | None = None  # `topic@group` of changed offsets, for replication; None without
@@ -91,6 +95,7 @@ class Offsets:
         """Set the group's offset; with `marks` the queue is marked until its member has moved."""
         key = f"{topic}@{group}"
         self._unmark(key, queue_id)
+        self._place(key, queue_id)
         self.commit(group, topic, queue_id, offset)
         if marks:
             self.marks.put(key, queue_id, offset)
@@ -122,6 +127,10 @@ class Offsets:
             # Another member begins here as well, if this one goes before it commits.
             self._table.setdefault(key, {}).setdefault(queue_id, target)
         return None
+
+    def has_moved(self, group: str, topic: str, queue_id: int) -> None:
+        """Record that the group goes on at its offset in this queue: commits count again."""
+        self._unmark(f"{topic}@{group}", queue_id)
 
     def _unmark(self, key: str, queue_id: int) -> None:
         self.file.is_changed |= self.marks.lift(key, queue_id)
@@ -230,6 +239,14 @@ class Offsets:
         self.file.is_changed |= self.marks.remove(gone) or self._generations != mine
         return late
 
+    def group_deleted(self, group: str) -> None:
+        """Note that a group was deleted, whether or not its offsets stay: its leases do not count any more."""
+        self._place(f"@{group}", 0)
+
+    def _place(self, key: str, queue_id: int) -> None:
+        self.places.put(key, queue_id, self.log_end())
+        self.file.is_changed = True
+
     def remove_group(self, group: str) -> None:
         """Delete a group's offsets in all topics; it begins like a new group."""
         mark = f"@{group}"
@@ -268,6 +285,11 @@ class Offsets:
         wanted = {} if value is None else _offsets_in(documents.document(value, f"marks of {key}"))
         self.file.is_changed |= self.marks.follow(key, wanted)
 
+    def follow_places(self, key: str, value: object) -> None:
+        """Take over the master's places of resets of this key; None deletes them.  ValueError: neither."""
+        wanted = {} if value is None else _offsets_in(documents.document(value, f"places of {key}"))
+        self.file.is_changed |= self.places.follow(key, wanted)
+
     def merge(self, key: str, value: object) -> None:
         """Take over commits that a slave received while consumers could not reach the master.  The larger offset
         counts, but queues with a marked reader are left out.  ValueError: these are no offsets.
@@ -286,6 +308,7 @@ class Offsets:
         return {
             "dataVersion": self._version.to_json(),
             "resetOffsetTable": self.marks.to_document(),
+            **({_RESETS: self.places.to_document()} if self.places.keys() else {}),
             _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
@@ -319,7 +342,9 @@ class Offsets:
         # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
         saves, head = self.file.saves, self.head()
         entries = Lines()
-        for number, key in enumerate(sorted(self._table), 1):
+        # Before the others: the offset of a lease that is handled may not be saved before the offset that it moved.
+        ordered = sorted(self._table, key=lambda key: (not key.endswith(names.REVIVE_GROUP), key))
+        for number, key in enumerate(ordered, 1):
             queues = self._table.get(key)
             if queues is not None:
                 entries.append(line(key, queues))
@@ -346,6 +371,7 @@ class Offsets:
         self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
         self._table = _by_queue(source, "offsetTable")
         self.marks = ResetMarks(_by_queue(source, "resetOffsetTable"))
+        self.places = ResetPlaces(_by_queue(source, _RESETS))
         if _GENERATIONS in source:
             table = documents.mapping(source, _GENERATIONS)
             self._generations = {topic: documents.integer(table, topic) for topic in table}

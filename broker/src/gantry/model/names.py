@@ -53,6 +53,8 @@ NOT_SENDABLE_TOPICS = frozenset(
 
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # + cluster: leases of popped messages and their acknowledgements
 
+REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
+
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 BROADCAST_SYSTEM_GROUPS = frozenset({"CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION", "CID_ONSAPI_PULL"})
 SYSTEM_GROUPS = frozenset(
@@ -105,6 +107,11 @@ def client_fault(client_id: str) -> str | None:
 def is_system_topic(topic: str) -> bool:
     """Return whether the broker keeps this topic for itself; clients may neither create nor delete it."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_revive_topic(topic: str) -> bool:
+    """Return whether this topic holds leases of popped messages; only brokers write it."""
+    return topic.startswith(REVIVE_TOPIC_PREFIX)
 
 
 def is_system_group(group: str) -> bool:

@@ -4,7 +4,7 @@ A lease is some messages of one queue that were popped together for one group.  
 happens, and from then on its handle is not valid any more:
 
     it is acknowledged        `close`
-    a newer lease has it      `add` closes it in the older one (its time was changed, or the group's offset was set back)
+    a newer lease has it      `add` closes it in the older one (its time was changed, or the group's offset set back)
     the lease ends            `end`: the caller put what is open into the retry topic
 
 A lease ends when its record was delivered to the revive topic, not when a clock says so.  Of two leases with the same
@@ -198,7 +198,7 @@ class Book:
             self._close(queue, lease, lease.open)
 
     def forget(self, is_gone: Callable[[str, str, int], bool]) -> int:
-        """Forget all leases of the queues (group, topic, queue id) that are gone; return how many messages were open."""
+        """Forget all leases of queues (group, topic, queue id) that are gone; return how many messages were open."""
         gone = [queue for queue in self._queues if is_gone(*queue)]
         count = 0
         for queue in gone:

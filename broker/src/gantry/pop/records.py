@@ -29,9 +29,9 @@ from gantry.leaves import delays, frames
 from gantry.model import names
 
 TAG_LEASE, TAG_ACK, TAG_BATCH_ACK = b"ck", b"ack", b"bAck"
-REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 REVIVE_QUEUES = 8  # RocketMQ's reviveQueueNum
 ACK_AFTER_MS = 1000
+EARLY_MS = 2000  # RocketMQ delivers a lease a second before it ends; more means that the clock was set back
 COUNT_MAX = 32
 """How many messages one lease may have: RocketMQ's bitmap has an i32."""
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from gantry.schedule.cancels import Cancels
 from gantry.schedule.lines import NEVER, Line
+from gantry.schedule.places import DelayedEntry
 from gantry.schedule.progress import DeliveryProgress, Eras
 from gantry.schedule.timer import Timer
 
@@ -44,6 +45,8 @@ class DelayBook:
         self.first_offset = 0  # nothing below is pending or under way
         # (copy, original) log offsets of messages that were copied and whose original is still in the log.
         self.moved: deque[tuple[int, int]] = deque()
+        # Found pending at a start: leases of popped messages and their acknowledgements, for `gantry.pop`.
+        self.leases: list[DelayedEntry] = []
         self._flights: deque[Flight] = deque()  # not confirmed
         self._landed: deque[Flight] = deque()  # confirmed, and not expressed by the eras
 

@@ -26,6 +26,7 @@ class DelayedEntry(NamedTuple):
     offset: int
     due_ms: int
     is_cancel: bool = False
+    is_lease: bool = False  # of popped messages, or an acknowledgement of some
 
 
 class DelayedEntries:
@@ -73,7 +74,8 @@ class DelayedEntries:
             if record is None:
                 return None
             code = delays.timer_code(record.properties, record.store_ms)
-        return DelayedEntry(log_offset, size, offset, code & ~duetimes.CANCEL_BIT, code & duetimes.CANCEL_BIT != 0)
+        is_cancel, is_lease = code & duetimes.CANCEL_BIT != 0, code & duetimes.LEASE_BIT != 0
+        return DelayedEntry(log_offset, size, offset, duetimes.due_ms(code), is_cancel, is_lease)
 
     def of_line(self, line: Line, count_max: int) -> list[DelayedEntry]:
         """What is next in a line; a place of size 0 stands for what is no longer there, due at once."""

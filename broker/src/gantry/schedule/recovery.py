@@ -187,6 +187,8 @@ def _enter(store: Store, book: DelayBook, place: DelayedEntry, rolled: dict[byte
         elif _rolls(record.properties) < rolled.get(_name(record.properties), 0):
             return
     book.timer.add(place.offset, place.due_ms)
+    if place.is_lease:
+        book.leases.append(place)
 
 
 def _find_rolled(store: Store, places: DelayedEntries, offsets: range, rolled: dict[bytes, int]) -> Iterator[None]:

@@ -249,7 +249,7 @@ class DelayService:
         run = self.places.ready_of_timer(NEVER, offsets, NEVER)
         if len(run) == len(offsets):
             self._cold += [(log_offset, size) for log_offset, size, _ in run if log_offset < warm_from]
-            return [due_ms & ~duetimes.CANCEL_BIT for _, _, due_ms in run]
+            return [duetimes.due_ms(code) for _, _, code in run]
         found = self.places.of_timer_all(offsets)
         self._cold += [(one.log_offset, one.size) for one in found if one is not None and one.log_offset < warm_from]
         return [None if one is None else one.due_ms for one in found]
@@ -270,8 +270,10 @@ class DelayService:
             dues_ms = duetimes.codes(topic, entries, ())
             for number, code in enumerate(dues_ms):
                 if code >= duetimes.CANCEL_BIT:
-                    dues_ms[number] = code & ~duetimes.CANCEL_BIT
+                    dues_ms[number] = duetimes.due_ms(code)
                     book.cancels.add(dues_ms[number], delays.last(entries[number].properties, disguise.CANCELS))
+                elif code >= duetimes.LEASE_BIT:
+                    dues_ms[number] = duetimes.due_ms(code)
                 elif code < delays.HASH_MAX:
                     dues_ms[number] = entries[number].store_ms  # without a time it is due at once
             book.came_all([entry.queue_offset for entry in entries], dues_ms)

@@ -264,7 +264,8 @@ SERVER_TO_CLIENT = frozenset(
 )
 
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
-_POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
+_POP = "this request of pop consumption comes with a later version; use a push consumer with client rebalance"
+_ROLLBACK = "RocketMQ's brokers do not carry this out either; a message becomes visible when its time is over"
 _ADMIN = "this administration request comes with a later version"
 _ONE_BY_ONE = "lists come with a later version; send one request per entry"
 _RETENTION = "RocketMQ's brokers do not carry this out either; use DELETE_EXPIRED_COMMITLOG (329)"
@@ -279,7 +280,8 @@ _AUTH = "users and access rules come with a later version; restrict the network 
 _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
-    (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
+    (_POP, (400, 401, 402, 200054, 200055)),
+    (_ROLLBACK, (200056,)),
     (_ADMIN, (217, 305, 321, 353)),
     (_ONE_BY_ONE, (18, 225)),
     (_RETENTION, (27,)),

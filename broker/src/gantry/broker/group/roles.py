@@ -18,7 +18,7 @@ from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.slave_reads import MASTER, SlaveReads
-from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, SINK
+from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, RESETS, SINK
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.in_sync_tracker import InSyncTracker
 from gantry.replication.lease_renewal import LeaseRenewal
@@ -165,6 +165,7 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
         {
             OFFSET: shared.offsets,
             MARKS: shared.offsets.marks,
+            RESETS: shared.offsets.places,
             LOCKS: shared.locks,
             FILTER: shared.filters,
             SINK: shared.decisions,
@@ -201,6 +202,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
     decisions, has_register = shared.decisions, ground.member.has_register
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
         MARKS: (offsets.marks.keys, offsets.follow_marks),
+        RESETS: (offsets.places.keys, offsets.follow_places),
         LOCKS: (locks.keys, lambda group, owners: locks.follow(group, owners, clock.monotonic())),
         FILTER: (filters.keys, filters.follow),
         SINK: (decisions.keys, decisions.follow),

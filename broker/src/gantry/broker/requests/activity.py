@@ -108,6 +108,12 @@ ONLY_BY_ACTIVE_MASTER = frozenset(
         RequestCode.LIST_DELAYED,
         RequestCode.CANCEL_DELAYED,
         RequestCode.RECALL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.ACK_MESSAGE,
+        RequestCode.BATCH_ACK_MESSAGE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+        RequestCode.FORWARD_TO_DLQ,
     }
 )
 # RocketMQ's codes where it has special ones: clients go to another broker, or show the remark.

@@ -22,6 +22,7 @@ _LONGER_BODIES = {
     RequestCode.CHECK_CLIENT_CONFIG: 128 << 10,  # the longest expression, however its characters are written
     RequestCode.DECIDE_BATCH: 256 << 10,
     RequestCode.END_BATCH: 256 << 10,
+    RequestCode.BATCH_ACK_MESSAGE: 256 << 10,
 }
 # Messages; those with an invalid header are refused for that.
 _MESSAGES = frozenset(

@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from gantry.metadata.group_handlers import GroupHandlers
     from gantry.metadata.offset_handlers import OffsetHandlers
     from gantry.metadata.topic_handlers import TopicHandlers
+    from gantry.pop.acknowledge import AckHandlers
+    from gantry.pop.pop import PopHandlers
     from gantry.produce.replies import ReplyHandlers
     from gantry.schedule.handlers import DelayHandlers
     from gantry.transaction.batch_handlers import BatchHandlers
@@ -312,6 +314,8 @@ class Handlers:
     transactions: TransactionHandlers
     batches: BatchHandlers
     delays: DelayHandlers
+    pops: PopHandlers
+    popped: AckHandlers
     disk: DiskHandlers
     durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
     caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far
@@ -388,5 +392,11 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LIST_DELAYED: on.delays.page,
         RequestCode.CANCEL_DELAYED: on.delays.cancel,
         RequestCode.RECALL_MESSAGE: on.delays.recall,
+        RequestCode.POP_MESSAGE: on.pops.pop,
+        RequestCode.PEEK_MESSAGE: on.pops.peek,
+        RequestCode.ACK_MESSAGE: on.popped.ack,
+        RequestCode.BATCH_ACK_MESSAGE: on.popped.batch_ack,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: on.popped.change,
+        RequestCode.FORWARD_TO_DLQ: on.popped.forward_to_dlq,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
     }

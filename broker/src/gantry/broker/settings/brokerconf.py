@@ -131,6 +131,8 @@ KEYS: dict[str, Translation] = {
     "timerWheelEnable": Translation("delays.times"),
     "timerMaxDelaySec": Translation("delays.ahead_s_max"),
     "recallMessageEnable": Translation("delays.recall"),
+    "popFromRetryProbability": Translation("pop.from_retry_percent"),
+    "popInflightMessageThreshold": Translation("pop.leases_max"),
     "registerNameServerPeriod": Translation("registration.period_s", _period_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }

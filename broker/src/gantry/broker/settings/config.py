@@ -71,6 +71,7 @@ class BrokerConfig:
     clients: sections.ClientsConfig = field(default_factory=sections.ClientsConfig)
     transactions: sections.TransactionsConfig = field(default_factory=sections.TransactionsConfig)
     delays: sections.DelaysConfig = field(default_factory=sections.DelaysConfig)
+    pop: sections.PopConfig = field(default_factory=sections.PopConfig)
     metrics: sections.MetricsConfig = field(default_factory=sections.MetricsConfig)
     registration: sections.RegistrationConfig = field(default_factory=sections.RegistrationConfig)
     replication: sections.ReplicationConfig = field(default_factory=sections.ReplicationConfig)

@@ -22,6 +22,7 @@ from gantry.leaves.delays import (
     CANCELS,
     CARRIED,
     HASH_MAX,
+    LEASE_BIT,
     LEVEL,
     OURS,
     OUT_MS,
@@ -60,7 +61,7 @@ cdef enum:
     NAMES = 12
     KNOWN = 64
 
-cdef long long CANCEL = CANCEL_BIT, HASH = HASH_MAX
+cdef long long CANCEL = CANCEL_BIT, HASH = HASH_MAX, LEASE = LEASE_BIT
 cdef tuple names = (LEVEL, *TIMES, *sorted(OURS))
 cdef const char* name_at[NAMES]
 cdef Py_ssize_t name_bytes[NAMES]
@@ -349,6 +350,9 @@ def codes(entries, levels_ms):
         elif _filled(entry.properties, "TIMER_DEL_UNIQKEY", 17).length:
             found.append(number | CANCEL)
         else:
+            value = _filled(entry.properties, "REAL_TOPIC", 10)
+            if value.length >= 19 and memcmp(value.at, "rmq_sys_REVIVE_LOG_", 19) == 0:
+                number |= LEASE
             found.append(number)
     return found
 
@@ -399,7 +403,7 @@ def entries_at(buffer, Py_ssize_t at, Py_ssize_t count, long long first, offsets
     cdef const unsigned char* base
     cdef const unsigned char* place
     cdef list found = []
-    cdef long long offset
+    cdef long long offset, code
     PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
     try:
         if at < 0:
@@ -410,7 +414,8 @@ def entries_at(buffer, Py_ssize_t at, Py_ssize_t count, long long first, offsets
             if offset < first or offset - first >= count:
                 break
             place = base + (offset - first) * ENTRY_BYTES
-            found.append((_i64(place), <int>_u32(place + 8), _i64(place + 12)))
+            code = _i64(place + 12)
+            found.append((_i64(place), <int>_u32(place + 8), code & ~LEASE if code >= LEASE else code))
     finally:
         PyBuffer_Release(&memory)
     return found

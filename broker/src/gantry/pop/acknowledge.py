@@ -1,0 +1,335 @@
+"""Requests about popped messages: done (ACK_MESSAGE 200051, BATCH_ACK_MESSAGE 200151), another time
+(CHANGE_MESSAGE_INVISIBLETIME 200053), given up (FORWARD_TO_DLQ 24043, ours).
+
+A handle that is not valid any more is no error for RocketMQ's clients: an acknowledgement is answered SUCCESS.  The
+field `gantryVerdict` of the answer (`book.Verdict`) says what the handle meant; other clients ignore it.  A change and
+a dead letter need a valid handle: NO_MESSAGE (208) else.
+
+Acknowledgements of one turn are gathered: one record for each lease, one append.  A message is closed in the book when
+that record is in the log, and the answer waits until it is confirmed.  An answer to a repeated acknowledgement waits
+until the first one is confirmed too.
+
+A change writes a new lease of one message and the acknowledgement of the old one in one append, in that order; a dead
+letter is its copy and the acknowledgement.  When a crash keeps only the first half, a start finds the newer lease,
+which counts; a dead letter may then be there twice, and was not answered.
+
+A handle of an orderly pop is given to `orderly`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.append.redelivery import MoveToDeadLetters, again_of, popped_from
+from gantry.errors import Refusal
+from gantry.leaves import fields, frames
+from gantry.leaves.frames import Command
+from gantry.pop import handle, records
+from gantry.pop.book import Lease, Verdict
+from gantry.pop.handle import Handle
+from gantry.pop.records import LeaseKey, LeaseRecord
+from gantry.pop.revive import Reviver
+from gantry.pop.service import PopService
+from gantry.wire import bodies, headers
+from gantry.wire.bodies import MalformedBodyError
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import refusal, reply
+from gantry.wire.headers import Header
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+VERDICT = "gantryVerdict"
+_ACKS_MAX = 1024  # leases in one request
+_BITS_BYTES_MAX = 1024
+_NOT_VALID = "the handle is not valid any more: the message was acknowledged, or delivered again with another handle"
+
+
+class Named(NamedTuple):
+    """A message that a request names: its lease, its offset, and what its handle said."""
+
+    key: LeaseKey
+    offset: int
+    handle: Handle
+
+
+OrderlyAnswer = Callable[["Connection", Command, Named], Command | None]
+
+
+@dataclass(slots=True)
+class _Closing:
+    """Messages of one lease that were acknowledged in this turn."""
+
+    lease: Lease
+    offsets: set[int] = field(default_factory=set)
+
+
+class AckHandlers:
+    """Handlers of requests with receipt handles."""
+
+    def __init__(self, service: PopService, reviver: Reviver, soon: Callable[[Callable[[], None]], object]) -> None:
+        """soon: calls a function at the end of this turn."""
+        self.orderly: OrderlyAnswer | None = None
+        self._service = service
+        self._context = service.context
+        self._reviver = reviver
+        self._soon = soon
+        self._closing: dict[LeaseKey, _Closing] = {}
+        self._answers: list[tuple[Connection, Command, Command]] = []
+
+    def ack(self, connection: Connection, command: Command) -> Command | None:
+        """ACK_MESSAGE: one message is done."""
+        header = headers.parse(command.code, command.ext)
+        named = self._named(header, is_end_illegal=False)
+        if isinstance(named, Refusal):
+            return refusal(command, named)
+        if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
+            return self.orderly(connection, command, named)
+        verdict = self._close_soon(named.key, (named.offset,), named.handle.pop_ms + named.handle.invisible_ms)
+        self._answer_soon(connection, command, reply(command, ext={VERDICT: verdict[0].value}))
+        return None
+
+    def batch_ack(self, connection: Connection, command: Command) -> Command | None:
+        """BATCH_ACK_MESSAGE: messages of several leases are done.
+
+        The body of the answer is empty when all handles were valid, else it has `{"stale": [[entry, offset], ...]}`.
+        """
+        acks = bodies.asked(command.body).get("acks")
+        if not isinstance(acks, list) or not acks:
+            return reply(command, ResponseCode.NO_MESSAGE, "the request acknowledges nothing: acks is empty")
+        if len(acks) > _ACKS_MAX:
+            remark = f"{len(acks)} leases in one request, {_ACKS_MAX} are allowed; send several requests"
+            return reply(command, ResponseCode.INVALID_PARAMETER, remark)
+        wanted = [self._batched(one) for one in acks]  # nothing is done when one of them cannot be read
+        stale: list[list[int]] = []
+        for number, (key, offsets, end_ms) in enumerate(wanted):
+            verdicts = self._close_soon(key, offsets, end_ms)
+            found = zip(offsets, verdicts, strict=True)
+            stale += [[number, offset] for offset, verdict in found if verdict is not Verdict.OPEN]
+        body = bodies.dumps({"stale": stale}) if stale else b""
+        self._answer_soon(connection, command, reply(command, body=body))
+        return None
+
+    def change(self, connection: Connection, command: Command) -> Command | None:
+        """CHANGE_MESSAGE_INVISIBLETIME: the message becomes visible at another time; answers its new handle's words."""
+        header = headers.parse(command.code, command.ext)
+        invisible_ms, longest_ms = header.integer("invisibleTime"), self._service.rules.invisible_ms_max
+        named = self._named(header, is_end_illegal=True)
+        if isinstance(named, Refusal):
+            return refusal(command, named)
+        if not 0 <= invisible_ms <= longest_ms:
+            remark = f"invisibleTime[{invisible_ms}] is illegal, it has to be from 0 to {longest_ms} ms"
+            return reply(command, ResponseCode.INVALID_PARAMETER, remark)
+        if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
+            return self.orderly(connection, command, named)
+        lease = self._open(named)
+        if lease is None:
+            return self._stale(command, named)
+        now_ms = self._context.clock.now_ms()
+        pop_ms = self._service.book.pop_ms(named.key[:3], named.offset, now_ms)
+        key = LeaseKey(*named.key[:3], named.offset, max(pop_ms, lease.key.pop_ms + 1))
+        record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), lease.owner, lease.generation)
+        place = self._service.place(lease.revive_queue)
+        end = self._service.append([records.lease_message(record, place), self._service.ack(lease, (named.offset,))])
+        if isinstance(end, Refusal):
+            return refusal(command, end)
+        self._service.book.close(lease, (named.offset,))
+        entry = self._context.store.reader.entry(key.topic, key.queue_id, named.offset)
+        self._service.enter(record, lease.revive_queue, 0 if entry is None else entry[0])
+        self._service.counts.changed += 1
+        ext = headers.to_ext(popTime=key.pop_ms, invisibleTime=invisible_ms, reviveQid=lease.revive_queue)
+        self._park(connection, command, reply(command, ext={**ext, VERDICT: Verdict.OPEN.value}))
+        return None
+
+    def forward_to_dlq(self, connection: Connection, command: Command) -> Command | None:
+        """FORWARD_TO_DLQ: the message goes to the group's dead-letter topic and is done.
+
+        A handle that is not valid any more is answered SUCCESS, so that a repeated request does nothing.
+        """
+        named = self._named(headers.parse(command.code, command.ext), is_end_illegal=True)
+        if isinstance(named, Refusal):
+            return refusal(command, named)
+        entry = self._context.store.reader.entry(named.key.topic, named.key.queue_id, named.offset)
+        store = self._context.store
+        if entry is None or store.dispatched.offset - entry[0] <= store.settings.warm_bytes:
+            return self._forward(connection, command, named)
+
+        def is_in() -> None:
+            answer = None if connection.closed else self._forward(connection, command, named)
+            if answer is not None and not command.is_oneway:
+                connection.write(frames.encode(answer))
+
+        store.bring_in([entry[:2]], is_in)
+        return None
+
+    def _forward(self, connection: Connection, command: Command, named: Named) -> Command | None:
+        lease = self._open(named)
+        if lease is None:
+            self._service.counts.stale += 1
+            answer = reply(command, ext={VERDICT: self._verdict(named).value})
+            self._park(connection, command, answer)
+            return None
+        reader, key = self._context.store.reader, named.key
+        entry = reader.entry(key.topic, key.queue_id, named.offset)
+        record = None if entry is None else reader.record(entry)
+        if record is None:
+            return reply(command, ResponseCode.NO_MESSAGE, "the message is not in the log any more")
+        fate = MoveToDeadLetters()
+        origin = popped_from(record, handle.normal_topic(key.topic, key.group)[0])
+        target = self._reviver.target(key.group, "", fate)
+        copy = again_of(record, origin, fate, target, key.pop_ms)
+        end = self._service.append([copy, self._service.ack(lease, (named.offset,))])
+        if isinstance(end, Refusal):
+            return refusal(command, end)
+        self._service.book.close(lease, (named.offset,))
+        self._service.counts.dead += 1
+        self._park(connection, command, reply(command, ext={VERDICT: Verdict.OPEN.value}))
+        return None
+
+    def _named(self, header: Header, *, is_end_illegal: bool) -> Named | Refusal:
+        """Return the message that a request names; the checks are RocketMQ's, in its order."""
+        topic, queue_id, offset = header.text("topic"), header.integer("queueId"), header.integer("offset")
+        found = handle.decode(header.text("extraInfo"))
+        group = header.text("consumerGroup")
+        if found is not None and found.flag and not topic.startswith(handle.retry_topic("", group, found.flag)):
+            topic = handle.real_topic(topic, group, found.flag)
+        config = self._context.topics.get(topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic[:255]}] not exist, apply first please!")
+        if not 0 <= queue_id < config.read_queues:
+            remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        low, high = self._context.store.queue_range(topic, queue_id) or (0, 0)
+        if offset < low or offset > high or (is_end_illegal and offset == high):
+            remark = f"offset is illegal, key:{topic}@{queue_id}, offset:{offset}, store:[{low},{high})"
+            return Refusal(ResponseCode.NO_MESSAGE, remark)
+        if found is None:
+            remark = "extraInfo is no receipt handle; send the property POP_CK of the message as it came"
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        broker = self._service.rules.broker
+        if found.broker != broker or found.queue_id != queue_id or found.offset != offset:
+            remark = (
+                f"the handle is for offset {found.offset} of queue {found.queue_id} on {found.broker[:80]}, the "
+                f"request for offset {offset} of queue {queue_id} on {broker}; send it to the broker of its message"
+            )
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        return Named(LeaseKey(group, topic, queue_id, found.start, found.pop_ms), offset, found)
+
+    def _batched(self, source: object) -> tuple[LeaseKey, list[int], int]:
+        """Read one lease of a batch; MalformedBodyError when it is none."""
+        if not isinstance(source, dict):
+            raise MalformedBodyError("an entry of acks is no object")
+        group, topic = _text(source, "c", "consumerGroup"), _text(source, "t", "topic")
+        flag = fields.integer(_text(source, "r", "retry") or "0")
+        numbers = [_number(source, *one) for one in _NUMBERS]
+        if not group or not topic or flag not in (handle.NORMAL, handle.RETRY_V1, handle.RETRY_V2):
+            raise MalformedBodyError("an entry of acks lacks its group or topic, or its retry flag is not 0, 1 or 2")
+        start, queue_id, pop_ms, invisible_ms = numbers
+        key = LeaseKey(group, handle.real_topic(topic, group, flag), queue_id, start, pop_ms)
+        return (
+            key,
+            list(records.offsets_of_bits(start, _bits(source.get("b", source.get("bitSet"))))),
+            pop_ms + invisible_ms,
+        )
+
+    def _close_soon(self, key: LeaseKey, offsets: tuple[int, ...] | list[int], end_ms: int) -> list[Verdict]:
+        """Close what is open at the end of this turn; return what each handle means."""
+        lease = self._service.book.find(key)
+        closing = self._closing.get(key)
+        verdicts = []
+        for offset in offsets:
+            if lease is not None and lease.open & lease.mask((offset,)):
+                if closing is None:
+                    closing = self._closing[key] = _Closing(lease)
+                verdicts.append(Verdict.DONE if offset in closing.offsets else Verdict.OPEN)
+                closing.offsets.add(offset)
+            else:
+                now_ms = self._context.clock.now_ms()
+                verdicts.append(self._service.book.verdict(key, offset, end_ms, now_ms))
+        self._service.counts.stale += sum([verdict is not Verdict.OPEN for verdict in verdicts])
+        return verdicts
+
+    def _answer_soon(self, connection: Connection, command: Command, answer: Command) -> None:
+        if not self._answers:
+            self._soon(self.finish)
+        self._answers.append((connection, command, answer))
+
+    def finish(self) -> None:
+        """Append the acknowledgements of this turn, and answer them."""
+        closing, self._closing = self._closing, {}
+        answers, self._answers = self._answers, []
+        book, sends, closed = self._service.book, [], []
+        for key, one in closing.items():
+            if book.find(key) is one.lease:  # it may have ended meanwhile
+                offsets = sorted(offset for offset in one.offsets if one.lease.open & one.lease.mask((offset,)))
+                sends += [self._service.ack(one.lease, offsets)] if offsets else []
+                closed.append((one.lease, offsets))
+        end = self._service.append(sends) if sends else self._context.store.written.offset
+        for connection, command, answer in answers:
+            if isinstance(end, Refusal):
+                answer = refusal(command, end)
+                if not command.is_oneway:
+                    connection.write(frames.encode(answer))
+            else:
+                self._park(connection, command, answer)
+        if not isinstance(end, Refusal):
+            for lease, offsets in closed:
+                self._service.counts.acked += len(book.close(lease, offsets))
+
+    def _park(self, connection: Connection, command: Command, answer: Command) -> None:
+        """Answer when everything that is written now is confirmed."""
+        if not command.is_oneway:
+            encoded, end = frames.encode(answer), self._context.store.written.offset
+            if self._context.acks.waits(end):
+                self._context.acks.park(end, connection, encoded, 1)
+            else:
+                connection.write(encoded)
+
+    def _open(self, named: Named) -> Lease | None:
+        """Return the lease if the message is open, after what this turn closed."""
+        self.finish()
+        lease = self._service.book.find(named.key)
+        return lease if lease is not None and lease.open & lease.mask((named.offset,)) else None
+
+    def _verdict(self, named: Named) -> Verdict:
+        end_ms = named.handle.pop_ms + named.handle.invisible_ms
+        return self._service.book.verdict(named.key, named.offset, end_ms, self._context.clock.now_ms())
+
+    def _stale(self, command: Command, named: Named) -> Command:
+        self._service.counts.stale += 1
+        return reply(command, ResponseCode.NO_MESSAGE, _NOT_VALID, {VERDICT: self._verdict(named).value})
+
+
+_NUMBERS = (("so", "startOffset"), ("q", "queueId"), ("pt", "popTime"), ("it", "invisibleTime"))
+
+
+def _text(source: dict[str, object], short: str, long: str) -> str:
+    value = source.get(short, source.get(long))
+    return value if isinstance(value, str) else ""
+
+
+def _number(source: dict[str, object], short: str, long: str) -> int:
+    value = source.get(short, source.get(long))
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
+        raise MalformedBodyError(f"{short} of an entry of acks is no number from 0 on")
+    return value
+
+
+def _bits(value: object) -> bytes:
+    """Return the bytes of a bit set, which fastjson writes in base64 and others as a list of numbers."""
+    try:
+        if isinstance(value, str):
+            bits = base64.b64decode(value, validate=True)
+        elif isinstance(value, list) and all(isinstance(one, int) and -128 <= one < 256 for one in value):
+            bits = bytes([one & 255 for one in value])
+        else:
+            raise MalformedBodyError("b of an entry of acks is neither base64 nor a list of bytes")
+    except (binascii.Error, ValueError) as error:
+        raise MalformedBodyError("b of an entry of acks is no base64") from error
+    if len(bits) > _BITS_BYTES_MAX:
+        raise MalformedBodyError(f"b of an entry of acks has {len(bits)} bytes, {_BITS_BYTES_MAX} are allowed")
+    return bits

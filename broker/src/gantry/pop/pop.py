@@ -1,0 +1,234 @@
+"""POP_MESSAGE (200050) and PEEK_MESSAGE (200052): checks, one attempt at messages, and the answer.
+
+The order of the checks, their codes and remarks are RocketMQ's (`PopMessageProcessor`).  A pop that finds messages is
+answered when its leases are confirmed.  One that finds none is given to `hold` when it may wait; `try_again` is one
+more attempt, made when messages have come.  An orderly pop is given to `orderly`.
+
+Messages far behind the end of the log are brought in by the cold reader first; the pop tries again then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import TYPE_CHECKING
+
+from gantry.consume.pull import PullChecks, PullRefusal
+from gantry.errors import Refusal
+from gantry.leaves import frames
+from gantry.leaves.frames import Command
+from gantry.pop import answers
+from gantry.pop.service import PopService
+from gantry.pop.taking import INIT_MAX, INIT_MIN, Catch, Taker, Wish
+from gantry.wire import headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+from gantry.wire.headers import Header
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+COUNT_MAX = 32  # RocketMQ's largest maxMsgNums
+LATE_MS = 500
+_READS_MAX = 512  # the cold reader queues 1024 jobs, and others read by it too
+_NO_SERVING_LEASE = Refusal(ResponseCode.SYSTEM_BUSY, "this broker may not serve now; ask the group's master")
+
+
+class PopRequest:
+    """A pop that passed the checks, with the time until when it may wait (ms by the wall clock)."""
+
+    __slots__ = ("attempt_id", "command", "connection", "is_order", "until_ms", "wish")
+
+    def __init__(
+        self, connection: Connection, command: Command, wish: Wish, until_ms: int, is_order: bool, attempt_id: str
+    ) -> None:
+        self.connection = connection
+        self.command = command
+        self.wish = wish
+        self.until_ms = until_ms
+        self.is_order = is_order
+        self.attempt_id = attempt_id
+
+
+Hold = Callable[[PopRequest], bool]
+"""Keeps a pop until messages come; False when too many wait."""
+Orderly = Callable[[PopRequest], Command | None]
+
+
+class PopHandlers:
+    """Answers pops."""
+
+    def __init__(self, service: PopService, checks: PullChecks, chance: Random) -> None:
+        self.hold: Hold | None = None
+        self.orderly: Orderly | None = None
+        self.taker = Taker(service, chance)
+        self._service = service
+        self._context = service.context
+        self._checks = checks
+        self._reads = 0
+
+    def pop(self, connection: Connection, command: Command) -> Command | None:
+        """POP_MESSAGE; return the answer, or None when it is sent later."""
+        request = self.checked(connection, command)
+        if isinstance(request, Refusal):
+            self._service.counts.refused += 1
+            return self.empty(command, request.code, request.remark)
+        if request.is_order and self.orderly is not None:
+            return self.orderly(request)
+        if not connection.is_writable:
+            return self.empty(command)  # the peer does not read; nothing is leased for it
+        if not self.try_now(request):
+            self._wait(request)
+        return None
+
+    def checked(self, connection: Connection, command: Command) -> PopRequest | Refusal:
+        """Return a pop that may be tried, or why it is refused."""
+        header = headers.parse(command.code, command.ext)
+        now_ms, poll_ms = self._context.clock.now_ms(), header.integer("pollTime")
+        born_ms = header.integer("bornTime") or now_ms
+        remark = f"the broker[{self._service.rules.broker}] pop message is timeout too much"
+        if now_ms - born_ms - poll_ms > LATE_MS:
+            return Refusal(ResponseCode.POLLING_TIMEOUT, remark)
+        invisible_ms, longest_ms = header.integer("invisibleTime"), self._service.rules.invisible_ms_max
+        refused = self.refusal(header, header.integer("maxMsgNums"))
+        if refused is None and not 0 < invisible_ms <= longest_ms:
+            remark = f"invisibleTime[{invisible_ms}] is illegal, it has to be from 1 to {longest_ms} ms"
+            refused = Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        wanted = self._checks.parsed(header.text("expType") or None, header.text("exp") or None)
+        if refused is not None or isinstance(wanted, PullRefusal):
+            return refused or Refusal(wanted.code, wanted.remark)  # type: ignore[union-attr]
+        wish = Wish(
+            header.text("consumerGroup"),
+            header.text("topic"),
+            max(-1, header.integer("queueId")),
+            header.integer("maxMsgNums"),
+            invisible_ms,
+            INIT_MAX if header.integer("initMode") == INIT_MAX else INIT_MIN,
+            wanted,
+            header.text("gantryOwner"),
+        )
+        until_ms = born_ms + poll_ms if poll_ms > 0 else 0
+        return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))
+
+    def refusal(self, header: Header, count: int) -> Refusal | None:
+        """Return why a pop, peek or notification is refused, in RocketMQ's order; None when it is not."""
+        rules, topic, group = self._service.rules, header.text("topic"), header.text("consumerGroup")
+        queue_id = header.integer("queueId")
+        if not self._checks.is_readable:
+            return Refusal(ResponseCode.NO_PERMISSION, f"the broker[{rules.broker}] pop message is forbidden")
+        if not 0 < count <= COUNT_MAX:
+            remark = f"the broker[{rules.broker}] pop message's num is {count}, it has to be from 1 to {COUNT_MAX}"
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if not rules.has_times:
+            remark = f"the broker[{rules.broker}] pop message is forbidden because timerWheelEnable is false"
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"{remark}; switch delays.times on")
+        config = self._context.topics.get(topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        if not config.is_readable:
+            return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+        if queue_id >= config.read_queues:
+            remark = f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{config.read_queues}]"
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"{remark} consumer:[{group}]")
+        known = self._context.groups.ensure(group)
+        if known is None:
+            remark = f"subscription group [{group[:60]}] does not exist"
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not known.consume_enable or self._context.groups.forbids_reading(group, topic):
+            return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        return None
+
+    def try_now(self, request: PopRequest) -> bool:
+        """Answer a pop if there are messages; False: there are none now.  True also when the answer comes later."""
+        catch = self.taker.take(request.wish)
+        if isinstance(catch, Refusal):
+            self._refuse(request, catch)
+        elif catch.taken:
+            self._answer(request, catch)
+        elif catch.cold:
+            self._bring_in(request, catch)
+        elif catch.is_unread:
+            asyncio.get_running_loop().call_soon(self.try_again, request)
+        else:
+            return False
+        return True
+
+    def try_again(self, request: PopRequest) -> None:
+        """Try a pop that waited once more, if its client is still there; it may wait again."""
+        if request.connection.closed:
+            return
+        if not self._context.may_serve():
+            self._refuse(request, _NO_SERVING_LEASE)
+        elif not request.connection.is_writable:
+            self.time_out(request)
+        elif not self.try_now(request):
+            self._wait(request)
+
+    def time_out(self, request: PopRequest) -> None:
+        """Answer that no messages came."""
+        self._send(request, self.empty(request.command))
+
+    def empty(self, command: Command, code: int = ResponseCode.POLLING_TIMEOUT, remark: str = "") -> Command:
+        """Return an answer without messages; its header has the fields that clients read without checking."""
+        self._service.counts.empty += code == ResponseCode.POLLING_TIMEOUT
+        ext = answers.header(Catch(()), 0)
+        return reply(command, code, remark or "NO_MESSAGE_IN_QUEUE", ext)
+
+    def _wait(self, request: PopRequest) -> None:
+        if self.hold is None or self._context.clock.now_ms() >= request.until_ms:
+            self.time_out(request)
+        elif not self.hold(request):
+            self._send(request, self.empty(request.command, ResponseCode.POLLING_FULL, "too many pops wait"))
+
+    def _answer(self, request: PopRequest, catch: Catch) -> None:
+        context, wish, connection = self._context, request.wish, request.connection
+        head, pieces = answers.found(request.command, catch, wish.invisible_ms, self._service.rules.broker, wish.topic)
+        for one in catch.taken:
+            self._service.counts.popped(wish.topic, wish.group, len(one.offsets), one.fetched.bytes)
+        end = context.store.written.offset
+        if request.command.is_oneway:
+            return
+        if context.acks.waits(end):
+            context.acks.park(end, connection, b"".join([head, *pieces]), 1)
+        else:
+            connection.writelines([head, *pieces])
+
+    def _bring_in(self, request: PopRequest, catch: Catch) -> None:
+        if self._reads >= _READS_MAX:
+            remark = f"{self._reads} pops wait for the disk, which is as many as may; pop again later"
+            self._refuse(request, Refusal(ResponseCode.SYSTEM_BUSY, remark))
+            return
+        self._reads += 1
+        self._service.counts.cold += 1
+
+        def is_in() -> None:
+            self._reads -= 1
+            self.try_again(request)
+
+        self._context.store.bring_in(catch.cold, is_in)
+
+    def _refuse(self, request: PopRequest, why: Refusal) -> None:
+        self._service.counts.refused += 1
+        self._send(request, self.empty(request.command, why.code, why.remark))
+
+    def _send(self, request: PopRequest, answer: Command) -> None:
+        if not request.command.is_oneway:
+            request.connection.write(frames.encode(answer))
+
+    def peek(self, connection: Connection, command: Command) -> Command | None:
+        """PEEK_MESSAGE: messages that a pop would get, without a lease."""
+        header = headers.parse(command.code, command.ext)
+        count = header.integer("maxMsgNums")
+        refused = self.refusal(header, count)
+        if refused is not None:
+            self._service.counts.refused += 1
+            return self.empty(command, refused.code, refused.remark)
+        group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
+        catch = self.taker.look(Wish(group, topic, max(-1, queue_id), count, 0, INIT_MIN, None))
+        if not catch.taken:
+            return self.empty(command)
+        head, pieces = answers.found(command, catch, 0, self._service.rules.broker, topic)
+        if not command.is_oneway:
+            connection.writelines([head, *pieces])
+        return None

@@ -1,0 +1,108 @@
+"""Where groups go on popping, queue by queue, and when that is saved.
+
+A position moves when messages are popped, before anything is on the disk.  The consumer offset follows it when the
+lease is confirmed and flushed: an offset in a file is never ahead of the leases in the log, under any policy.  So a
+crash forgets no popped message.
+
+A position only grows.  Two things set it: an administrator's reset of the group (code 222), which also cancels what
+was to be saved; and an offset that somebody else committed further ahead (members that pull).  RocketMQ: a start offset
+is the larger of the committed and the popped one.
+
+The offsets of the revive queues go the same way; they are the last handled ones, as RocketMQ saves them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.pop.book import Queue
+from gantry.store.store import Store
+
+
+class _Position:
+    """A queue's position, and the reset after which it was set."""
+
+    __slots__ = ("following", "place")
+
+    def __init__(self, following: int, place: int) -> None:
+        self.following = following
+        self.place = place
+
+
+class _Unsaved(NamedTuple):
+    """An offset that is saved when the log is kept up to `end`, unless the queue is reset before."""
+
+    end: int
+    queue: Queue
+    offset: int
+    place: int
+
+
+class Positions:
+    """All positions.  Loop thread only."""
+
+    def __init__(self, store: Store, offsets: Offsets) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._known: dict[Queue, _Position] = {}
+        self._unsaved: deque[_Unsaved] = deque()
+
+    def listen(self) -> None:
+        """Save offsets when marks of the store move, from here on."""
+        self._store.confirmed.listen(self._save_kept)
+        self._store.flushed.listen(self._save_kept)
+
+    def of(self, queue: Queue) -> int | None:
+        """Return where the group goes on in this queue; None when it never read there."""
+        group, topic, queue_id = queue
+        place = self._offsets.places.of(group, topic, queue_id)
+        committed = self._offsets.query(group, topic, queue_id)
+        known = self._known.get(queue)
+        if self._offsets.is_marked(topic) and self._offsets.is_reset(group, topic, queue_id):
+            self._offsets.has_moved(group, topic, queue_id)
+        if known is None or known.place != place:
+            if committed == NOT_COMMITTED:
+                self._known.pop(queue, None)
+                return None
+            known = self._known[queue] = _Position(committed, place)
+        elif committed > known.following:
+            known.following = committed
+        return known.following
+
+    def begin(self, queue: Queue, offset: int) -> None:
+        """Set where a group begins that never read this queue; committed at once."""
+        group, topic, queue_id = queue
+        self._known[queue] = _Position(offset, self._offsets.places.of(group, topic, queue_id))
+        self._offsets.commit(group, topic, queue_id, offset)
+
+    def move(self, queue: Queue, following: int) -> None:
+        """Move a position; its offset is saved when the log is kept as far as it is written now."""
+        known = self._known[queue]
+        if following != known.following:
+            known.following = following
+            self.save_later(queue, following)
+
+    def save_later(self, queue: Queue, offset: int) -> None:
+        """Commit an offset when the log is kept as far as it is written now."""
+        place = self._offsets.places.of(*queue)
+        self._unsaved.append(_Unsaved(self._store.written.offset, queue, offset, place))
+        self._save_kept(0)
+
+    def forget(self, is_gone: Callable[[str, str, int], bool]) -> None:
+        """Forget the positions of queues (group, topic, queue id) of a deleted topic or group."""
+        self._known = {queue: one for queue, one in self._known.items() if not is_gone(*queue)}
+        self._unsaved = deque(one for one in self._unsaved if not is_gone(*one.queue))
+
+    def _save_kept(self, _: int) -> None:
+        if not self._unsaved:
+            return
+        kept = min(self._store.confirmed.offset, self._store.flushed.offset)
+        while self._unsaved and self._unsaved[0].end <= kept:
+            _, queue, offset, place = self._unsaved.popleft()
+            group, topic, queue_id = queue
+            is_ahead = offset > self._offsets.query(group, topic, queue_id)
+            if is_ahead and place == self._offsets.places.of(group, topic, queue_id):
+                self._offsets.commit(group, topic, queue_id, offset)

@@ -1,0 +1,167 @@
+"""Reading the book back at a start, from delayed messages that are pending and from the revive queues.
+
+    pending in the timer           leases that have not ended, and acknowledgements; `DelayBook.leases` names them
+    a revive queue, not handled    leases that have ended behind the saved offset, and acknowledgements
+    the log behind those           copies of their messages name the record of their lease: so many of its open
+                                   messages, from the first on, are in a retry or dead-letter topic already
+
+First all leases are entered, then the acknowledgements, then the copies.  What is open afterwards is the same as before
+the crash, because every change of the book is a record in the log before it is answered.
+
+A group's offset in a queue is at least behind the newest lease there: offsets are saved later than leases.  A reset by
+an administrator counts from its place in the log on (`metadata.resetplaces`).  Leases of deleted topics and groups are
+left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.leaves import delays, fields
+from gantry.model import names
+from gantry.pop import records
+from gantry.pop.records import AckRecord, LeaseRecord
+from gantry.pop.service import PopService
+from gantry.store.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from gantry.leaves.records import Record
+    from gantry.schedule.places import DelayedEntry
+
+_PIECE = 256
+
+
+class _Found(NamedTuple):
+    """A lease that was found: where it was stored first, where it was delivered to, -1: it was not."""
+
+    record: LeaseRecord
+    revive_queue: int
+    stored_at: int
+    delivered_at: int
+    is_copy: bool  # delayed messages are copied when their segment has to go
+
+
+class _Findings:
+    def __init__(self) -> None:
+        self.leases: list[_Found] = []
+        self.acks: list[AckRecord] = []
+
+    def take(self, record: Record, is_delivered: bool) -> None:
+        read = records.read(record.properties, record.body)
+        if isinstance(read, AckRecord):
+            self.acks.append(read)
+        if not isinstance(read, LeaseRecord) or not read.offsets:
+            return
+        address = delays.address(record.properties)
+        carried = fields.integer(delays.last(record.properties, delays.CARRIED).decode("ascii", "replace"))
+        stored_at = record.prepared_offset if is_delivered else record.log_offset
+        queue_id = record.queue_id if is_delivered or address is None else address[1]
+        delivered_at = record.log_offset if is_delivered else -1
+        self.leases.append(_Found(read, queue_id, carried or stored_at, delivered_at, carried is not None))
+
+
+def read_back(service: PopService, pending: Iterable[DelayedEntry]) -> Generator[None, None, dict[int, int]]:
+    """Fill the book in small slices; return the next record of each revive queue.
+
+    pending: the places of leases and acknowledgements that are not delivered yet.
+    """
+    store = service.context.store
+    found = _Findings()
+    for number, place in enumerate(pending, 1):
+        record = store.reader.record((place.log_offset, place.size, 0))
+        if record is not None:
+            found.take(record, is_delivered=False)
+        if number % _PIECE == 0:
+            yield
+    following: dict[int, int] = {}
+    for queue_id, offset in _unhandled(service).items():
+        following[queue_id] = offset
+        yield from _read_queue(service, queue_id, offset, found)
+    found.leases = [one for one in found.leases if not _is_gone(service, one)]
+    _enter(service, found)
+    yield
+    yield from _count_copies(service, found)
+    _move(service, found)
+    return following
+
+
+def _unhandled(service: PopService) -> dict[int, int]:
+    """Return by revive queue the first record that was not handled."""
+    context, topic = service.context, service.rules.revive_topic
+    first: dict[int, int] = {}
+    for name, queue_id in context.store.queues():
+        if name == topic:
+            low, high = context.store.queue_range(topic, queue_id) or (0, 0)
+            handled = context.offsets.query(names.REVIVE_GROUP, topic, queue_id)
+            first[queue_id] = min(max(handled + 1, low), high)
+    return first
+
+
+def _read_queue(service: PopService, queue_id: int, at: int, found: _Findings) -> Iterator[None]:
+    store: Store = service.context.store
+    while piece := store.reader.places(service.rules.revive_topic, queue_id, at, _PIECE):
+        for log_offset, size, _ in piece:
+            record = store.reader.record((log_offset, size, 0))
+            if record is not None:
+                found.take(record, is_delivered=True)
+        at += len(piece)
+        yield
+
+
+def _is_gone(service: PopService, found: _Found) -> bool:
+    """Return whether the topic or the group was deleted since."""
+    context, key = service.context, found.record.key
+    if context.topics.get(key.topic) is None or context.groups.get(key.group) is None:
+        return True
+    if context.offsets.places.of(key.group, "", 0) > found.stored_at:
+        return True
+    is_buried = context.store.reader.is_buried(key.topic, found.stored_at)
+    return is_buried or service.generation(key.topic) > found.record.generation
+
+
+def _enter(service: PopService, found: _Findings) -> None:
+    """Enter what was found, in the order in which it was leased."""
+    reader = service.context.store.reader
+    for one in sorted(found.leases, key=lambda one: (one.record.key.pop_ms, one.record.end_ms, one.stored_at)):
+        key = one.record.key
+        entry = reader.entry(key.topic, key.queue_id, one.record.offsets[0])
+        service.enter(one.record, one.revive_queue, 0 if entry is None else entry[0])
+    for ack in found.acks:
+        lease = service.book.find(ack.key)
+        if lease is not None:
+            service.book.close(lease, ack.offsets)
+
+
+def _count_copies(service: PopService, found: _Findings) -> Iterator[None]:
+    """Close the messages of ended leases that were copied before the crash."""
+    store = service.context.store
+    ended = {one.delivered_at: one.record for one in found.leases if one.delivered_at >= 0}
+    ended = {at: record for at, record in ended.items() if service.book.find(record.key) is not None}
+    if not ended:
+        return
+    copies = dict.fromkeys(ended, 0)
+    for entries in store.reader.entries(min(ended)):
+        for entry in entries:
+            at = entry.prepared_offset
+            if at in copies and (names.is_retry_topic(entry.topic) or names.is_dlq_topic(entry.topic)):
+                copies[at] += 1
+        yield
+    for at, count in copies.items():
+        lease = service.book.find(ended[at].key)
+        if lease is not None and count:
+            service.book.close(lease, lease.open_offsets()[:count])
+
+
+def _move(service: PopService, found: _Findings) -> None:
+    """Move groups behind their newest lease, unless they were reset since."""
+    offsets = service.context.offsets
+    for one in found.leases:
+        group, topic, queue_id = one.record.key[:3]
+        if one.is_copy or one.stored_at < offsets.places.of(group, topic, queue_id):
+            continue
+        behind = one.record.offsets[-1] + 1
+        if offsets.query(group, topic, queue_id) < behind:
+            offsets.commit(group, topic, queue_id, behind)

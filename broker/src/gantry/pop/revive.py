@@ -1,0 +1,257 @@
+"""Ended leases: what is still open is delivered again, or becomes a dead letter.
+
+The timer of delayed messages delivers each lease to a revive queue when it ends, once.  `run` handles these records in
+the order of their queue: the open messages of the lease are copied to the group's retry topic of their topic (V1), or
+to its dead-letter topic when the attempts are used up.  All copies of a lease are in one append, in the order of their
+offsets, and each names the lease's record in the field for a prepared message.  So after a crash between the append and
+the saved offset of the revive queue a start knows which copies were made (`recovery`).
+
+A lease that came early (RocketMQ delivers them a second before their end) waits, and what is behind it in its queue.
+One that a client keeps alive is stored again with a later end (`renews`), and its handles stay valid.  While the gate
+is shut (a full disk) nothing is handled; leases stay open and may be acknowledged.
+
+Messages far behind the end of the log are read by the cold reader first, so that the loop never waits for a disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.append.redelivery import MoveToDeadLetters, Retry, again_of, fate_of, popped_from
+from gantry.errors import Refusal
+from gantry.metadata.offsets import NOT_COMMITTED
+from gantry.model import names
+from gantry.model.topic import TopicConfig
+from gantry.pop import handle, records
+from gantry.pop.book import Lease
+from gantry.pop.records import LeaseRecord
+from gantry.pop.service import PopService
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Entry, Record
+
+_BATCH = 64
+_BYTES_MAX = 1 << 20
+_RETRY_S = 0.5  # after a refused append
+_REST_S = 5.0
+_EARLY_S = 0.01
+
+Renews = Callable[[Lease, int], int | None]
+
+
+class _Ended(NamedTuple):
+    """A lease that has ended, the log offset of its record, and the places of its open messages."""
+
+    lease: Lease
+    log_offset: int
+    places: list[tuple[int, int, int]]  # log offset, size, queue offset
+
+
+class Reviver:
+    """Handles the records of the revive queues.  Loop thread only."""
+
+    def __init__(self, service: PopService) -> None:
+        self.renews: Renews = lambda lease, now_ms: None  # when a lease ends instead, in ms; None: it ends now
+        self.on_work: Callable[[], object] = lambda: None  # called when a rest ends early
+        self.on_copies: Callable[[str, str], object] = lambda group, topic: None  # the normal topic of new retries
+        self._service = service
+        self._context = service.context
+        self._next: dict[int, int] = {}  # by revive queue: the next record
+        self._handled: dict[int, int] = {}  # what was saved last
+        self._quiet_until_s = 0.0
+        self._coming: dict[int, int] = {}  # by revive queue: the record whose messages are being read
+        self._came: dict[int, int] = {}  # those that were read
+
+    def begin(self, following: dict[int, int]) -> None:
+        """Go on at these records of the revive queues; the book is read back."""
+        self._next = dict(following)
+        self._handled = dict(following)
+        self._service.unhandled = self._first_unhandled
+        self._context.store.on_dispatched(self._on_dispatched)
+
+    def rest_s(self) -> float:
+        """Return for how many seconds nothing will have to be done."""
+        return max(0.0, self._quiet_until_s - self._context.clock.monotonic())
+
+    def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
+        if topic == self._service.rules.revive_topic:
+            self._next.setdefault(queue_id, end - len(entries))
+            self._wake()
+
+    def _wake(self) -> None:
+        self._quiet_until_s = 0.0
+        self.on_work()
+
+    def run(self) -> Iterator[None]:
+        """Handle what has ended by now, in slices."""
+        now_s = self._context.clock.monotonic()
+        if self._quiet_until_s > now_s + _EARLY_S:
+            return
+        wait_s = _REST_S
+        self._quiet_until_s = now_s + wait_s  # what comes meanwhile sets it back
+        for queue_id in list(self._next):
+            while (again_s := self._handle(queue_id)) == 0:
+                yield
+            wait_s = min(wait_s, again_s)
+            self._save(queue_id)
+            yield
+        self._quiet_until_s = min(self._quiet_until_s, now_s + wait_s)
+
+    def _handle(self, queue_id: int) -> float:
+        """Handle some records of a queue; return 0 when there may be more, else for how many seconds to wait."""
+        store, topic = self._context.store, self._service.rules.revive_topic
+        start = self._next[queue_id]
+        found = store.reader.places(topic, queue_id, start, _BATCH)
+        if not found:
+            low = (store.queue_range(topic, queue_id) or (0, 0))[0]
+            self._next[queue_id] = max(start, low)
+            return 0 if low > start else _REST_S
+        ended, following, wait_s = self._gather(queue_id, start, found)
+        if ended and not self._end(ended):
+            for one in ended:
+                one.lease.is_ending = False
+            return _RETRY_S
+        self._next[queue_id] = following
+        return wait_s
+
+    def _gather(self, queue_id: int, start: int, found: list[tuple[int, int, int]]) -> tuple[list[_Ended], int, float]:
+        """Return leases that end, the record behind them, and for how many seconds that one has to wait."""
+        ended: list[_Ended] = []
+        total = 0
+        for offset, (log_offset, size, _) in enumerate(found, start):
+            lease, wait_s = self._ends(self._context.store.reader.record((log_offset, size, 0)))
+            if wait_s:
+                return ended, offset, wait_s
+            if lease is not None:
+                one = _Ended(lease, log_offset, self._places(lease))
+                if self._is_cold(one, queue_id, offset):
+                    return ended, offset, _REST_S
+                lease.is_ending = True
+                ended.append(one)
+                total += sum([size for _, size, _ in one.places])
+            if total > _BYTES_MAX:
+                return ended, offset + 1, 0.0
+        return ended, start + len(found), 0.0
+
+    def _ends(self, record: Record | None) -> tuple[Lease | None, float]:
+        """Return the open lease that ends with this record, and for how many seconds it has to wait."""
+        read = None if record is None else records.read(record.properties, record.body)
+        if not isinstance(read, LeaseRecord):
+            return None, 0.0
+        lease = self._service.book.find(read.key)
+        if lease is None or lease.is_ending or read.end_ms < lease.end_ms:
+            return None, 0.0  # nothing is open, or it was renewed
+        # Cut off: a clock that was set back by hours must not stop a queue.
+        early_ms = lease.end_ms - self._context.clock.now_ms()
+        return (lease, 0.0) if not 0 < early_ms <= records.EARLY_MS else (None, early_ms / 1000)
+
+    def _places(self, lease: Lease) -> list[tuple[int, int, int]]:
+        reader, key = self._context.store.reader, lease.key
+        if self._is_gone(lease):
+            return []
+        found = [(offset, reader.entry(key.topic, key.queue_id, offset)) for offset in lease.open_offsets()]
+        return [(entry[0], entry[1], offset) for offset, entry in found if entry is not None]
+
+    def _is_gone(self, lease: Lease) -> bool:
+        context, key = self._context, lease.key
+        if context.topics.get(key.topic) is None or context.groups.get(key.group) is None:
+            return True
+        return self._service.generation(key.topic) > lease.generation
+
+    def _is_cold(self, ended: _Ended, queue_id: int, offset: int) -> bool:
+        """Return whether messages have to be read from the disk first; then that has begun."""
+        store = self._context.store
+        if self._came.get(queue_id) == offset:
+            return False
+        warm_from = store.dispatched.offset - store.settings.warm_bytes
+        cold = [place[:2] for place in ended.places if place[0] < warm_from]
+        if cold and self._coming.get(queue_id) != offset:
+            self._coming[queue_id] = offset
+
+            def came() -> None:
+                self._came[queue_id] = offset
+                self._wake()
+
+            store.bring_in(cold, came)
+        return bool(cold)
+
+    def _end(self, ended: list[_Ended]) -> bool:
+        """Copy what is open and end the leases; False when that is not possible now."""
+        sends: list[Send] = []
+        retried: dict[tuple[str, str], int] = {}
+        revived = dead = lost = 0
+        now_ms = self._context.clock.now_ms()
+        renewed = []
+        for one in ended:
+            until_ms = self.renews(one.lease, now_ms) if one.places else None
+            if until_ms is not None:
+                renewed.append((one.lease, until_ms))
+                sends.append(self._renewal(one.lease, until_ms))
+                continue
+            copies = self._copies(one)
+            lost += len(one.lease.open_offsets()) - len(copies)
+            for copy, fate in copies:
+                is_dead = isinstance(fate, MoveToDeadLetters)
+                dead, revived = dead + is_dead, revived + (not is_dead)
+                retried[one.lease.key.group, one.lease.key.topic] = 1
+                sends.append(copy)
+        if sends:
+            end = self._service.append(sends)
+            if isinstance(end, Refusal):
+                self._context.say("revive", f"ended leases wait, and are tried again: {end.remark}")
+                return False
+        for lease, until_ms in renewed:
+            self._service.book.renew(lease, until_ms)
+        for one in ended:
+            if not any(one.lease is lease for lease, _ in renewed):
+                self._service.book.end(one.lease)
+        counts = self._service.counts
+        counts.revived, counts.dead, counts.lost = counts.revived + revived, counts.dead + dead, counts.lost + lost
+        for group, topic in retried:
+            self.on_copies(group, handle.normal_topic(topic, group)[0])
+        return True
+
+    def _renewal(self, lease: Lease, end_ms: int) -> Send:
+        offsets = tuple(lease.open_offsets())
+        record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation)
+        return records.lease_message(record, self._service.place(lease.revive_queue))
+
+    def _copies(self, ended: _Ended) -> list[tuple[Send, Retry | MoveToDeadLetters]]:
+        context, key = self._context, ended.lease.key
+        times_max = context.groups.retry_times_max(key.group)
+        topic, flag = handle.normal_topic(key.topic, key.group)
+        made: list[tuple[Send, Retry | MoveToDeadLetters]] = []
+        for log_offset, size, _ in ended.places:
+            record = context.store.reader.record((log_offset, size, 0))
+            if record is None or times_max is None:
+                continue
+            fate = fate_of(record.reconsume_times, times_max, 0)
+            target = self.target(key.group, key.topic if flag else handle.retry_topic(topic, key.group), fate)
+            copy = again_of(record, popped_from(record, topic), fate, target, key.pop_ms)
+            copy.prepared_offset = ended.log_offset
+            made.append((copy, fate))
+        return made
+
+    def target(self, group: str, retry_topic: str, fate: Retry | MoveToDeadLetters) -> str:
+        """Return the topic of a copy, which is made when it is missing."""
+        topics, offsets = self._context.topics, self._context.offsets
+        name = names.dlq_topic(group) if isinstance(fate, MoveToDeadLetters) else retry_topic
+        if topics.get(name) is None:
+            topics.ensure(TopicConfig(name, read_queues=1, write_queues=1))
+            if isinstance(fate, Retry) and offsets.query(group, name, 0) == NOT_COMMITTED:
+                offsets.commit(group, name, 0, 0)  # RocketMQ
+        return name
+
+    def _save(self, queue_id: int) -> None:
+        following = self._next[queue_id]
+        if following > self._handled.get(queue_id, 0):
+            self._handled[queue_id] = following
+            queue = (names.REVIVE_GROUP, self._service.rules.revive_topic, queue_id)
+            self._service.positions.save_later(queue, following - 1)
+
+    def _first_unhandled(self) -> int | None:
+        reader, topic = self._context.store.reader, self._service.rules.revive_topic
+        found = [reader.entry(topic, queue_id, offset) for queue_id, offset in self._next.items()]
+        return min([entry[0] for entry in found if entry is not None], default=None)

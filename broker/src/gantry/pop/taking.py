@@ -1,0 +1,245 @@
+"""Taking messages for a pop: which queues are read, from where, and what is leased.
+
+The order is RocketMQ's (`PopMessageProcessor`): with a small probability the group's retry topic first, then the
+topic's queues from a random one on, else the topic first and the retry topic when there is room.  Each queue is read
+once.  A retry topic is read under its V1 name, and under its V2 name where only that has messages.
+
+A queue is read with the code of pulls: filters by tag and by SQL, ranges without a match move the group's position,
+offsets that the queue does not have are corrected.  Messages far behind the end of the log are not touched: the result
+says which have to be read from the disk first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+from typing import NamedTuple
+
+from gantry.consume.filter import Wanted
+from gantry.consume.sql92.program import Program
+from gantry.errors import Refusal
+from gantry.model.topic import TopicConfig
+from gantry.pop import handle
+from gantry.pop.records import COUNT_MAX, LeaseKey
+from gantry.pop.service import PopService
+from gantry.store.fetched import Fetched, FetchStatus
+
+INIT_MIN, INIT_MAX = 0, 1
+
+# Queue entries that one attempt may pass over because the filter does not want them: some 50 fetches of 800.
+_FETCHES_MAX = 50
+_SIFTED_MAX = 800
+_SIFT_S = 0.001
+_MOVED = frozenset({FetchStatus.OFFSET_TOO_SMALL, FetchStatus.OFFSET_OVERFLOW_BADLY})
+_PASSED = _MOVED | {FetchStatus.NO_MATCHED_MESSAGE, FetchStatus.MESSAGE_WAS_REMOVING}
+
+
+class Wish(NamedTuple):
+    """What a pop asks for; queue_id -1: any queue; owner: the client that keeps its leases alive, or empty."""
+
+    group: str
+    topic: str
+    queue_id: int
+    messages: int
+    invisible_ms: int
+    init_mode: int
+    wanted: Wanted
+    owner: str = ""
+
+
+class Taken(NamedTuple):
+    """Messages of one queue that are leased: `offsets` in the order of `fetched`."""
+
+    flag: int
+    topic: str
+    queue_id: int
+    start: int
+    offsets: tuple[int, ...]
+    fetched: Fetched
+
+
+class Catch(NamedTuple):
+    """The result of an attempt.
+
+    taken       what was leased, with the pop time and the revive queue
+    rest        messages behind the positions, in the queues that were read
+    cold        places that have to be read from the disk; try again afterwards
+    is_unread   a filter passed over so much that the rest was left for another attempt
+    """
+
+    taken: Sequence[Taken]
+    pop_ms: int = 0
+    revive_queue: int = 0
+    rest: int = 0
+    cold: Sequence[tuple[int, int]] = ()
+    is_unread: bool = False
+
+
+class Taker:
+    """Takes messages for pops.  Loop thread only."""
+
+    def __init__(self, service: PopService, chance: Random) -> None:
+        self._service = service
+        self._context = service.context
+        self._chance = chance
+
+    def take(self, wish: Wish) -> Catch | Refusal:
+        """Lease messages for a pop, or say why there are none now."""
+        taken: list[Taken] = []
+        room, rest, fetches = wish.messages, 0, _FETCHES_MAX
+        cold: Sequence[tuple[int, int]] = ()
+        until_s = self._context.clock.monotonic() + _SIFT_S
+        for flag, topic, queue_id in self._queues(wish):
+            if room <= 0 or fetches <= 0:
+                break
+            found, used = self._read(wish, (flag, topic, queue_id), min(room, COUNT_MAX), fetches, until_s)
+            fetches -= used
+            if found is None:
+                continue
+            if found.fetched.is_cold:
+                cold = cold or found.fetched.places
+                continue
+            rest += max(0, found.fetched.max_offset - found.fetched.next_offset)
+            if found.offsets:
+                taken.append(found)
+                room -= len(found.offsets)
+        if not taken:
+            return Catch((), rest=rest, cold=cold, is_unread=fetches <= 0)
+        return self._lease(wish, taken, rest)
+
+    def look(self, wish: Wish) -> Catch:
+        """Return what a pop would get first, without a lease; nothing of what is far behind the log's end."""
+        reader, taken, room = self._context.store.reader, list[Taken](), wish.messages
+        for flag, topic, queue_id in self._queues(wish):
+            position = self._service.positions.of((wish.group, topic, queue_id))
+            if position is None:
+                position = (self._context.store.queue_range(topic, queue_id) or (0, 0))[0]
+            if room > 0:
+                fetched = reader.fetch(topic, queue_id, position, room, self._service.rules.bytes_max, None, False)
+                if fetched.status is FetchStatus.FOUND and not fetched.is_cold:
+                    offsets = self._offsets(topic, queue_id, position, fetched)
+                    taken.append(Taken(flag, topic, queue_id, position, offsets, fetched))
+                    room -= len(offsets)
+        return Catch(taken, self._context.clock.now_ms())
+
+    def _queues(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
+        """Yield (flag, topic, queue id) in the order in which they are read."""
+        topics = self._context.topics
+        retries = list(self._retry_queues(wish))
+        is_retry_first = bool(retries) and self._chance.random() < self._service.rules.from_retry_share
+        if is_retry_first:
+            yield from retries
+        config = topics.get(wish.topic)
+        if config is not None and wish.queue_id >= 0:
+            yield handle.NORMAL, wish.topic, wish.queue_id
+        elif config is not None:
+            yield from self._turned(handle.NORMAL, config)
+        if not is_retry_first:
+            yield from retries
+
+    def _retry_queues(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
+        for flag in (handle.RETRY_V1, handle.RETRY_V2):
+            config = self._context.topics.get(handle.retry_topic(wish.topic, wish.group, flag))
+            if config is not None and any(self._is_behind(wish.group, config.name, one) for one in _ids(config)):
+                yield from self._turned(flag, config)
+                return
+
+    def _is_behind(self, group: str, topic: str, queue_id: int) -> bool:
+        """Return whether the queue has messages behind the group's position."""
+        end = (self._context.store.queue_range(topic, queue_id) or (0, 0))[1]
+        return end > (self._service.positions.of((group, topic, queue_id)) or 0)
+
+    def _turned(self, flag: int, config: TopicConfig) -> Iterator[tuple[int, str, int]]:
+        count = config.read_queues
+        first = self._chance.randrange(count) if count > 1 else 0
+        for number in range(count):
+            yield flag, config.name, (first + number) % count
+
+    def _read(
+        self, wish: Wish, at: tuple[int, str, int], count: int, fetches: int, until_s: float
+    ) -> tuple[Taken | None, int]:
+        """Read one queue; return what is there, None for nothing, and how many fetches that took."""
+        flag, topic, queue_id = at
+        queue = wish.group, topic, queue_id
+        count = min(count, self._service.book.room(queue))
+        if count <= 0:
+            return None, 0
+        position = self._service.positions.of(queue)
+        if position is None:
+            position = self._begin(wish, flag, topic, queue_id)
+        used = 0
+        while True:
+            fetched = self._fetch(wish, at, position, count, until_s)
+            used += 1
+            if fetched.is_cold:
+                return Taken(flag, topic, queue_id, position, (), fetched), used
+            if fetched.status is FetchStatus.FOUND:
+                offsets = self._offsets(topic, queue_id, position, fetched)
+                return Taken(flag, topic, queue_id, position, offsets, fetched), used
+            if fetched.status not in _PASSED or fetched.next_offset == position:
+                return None, used
+            # RocketMQ: ranges that the filter passes over, and offsets that the queue does not have, move the group.
+            position = fetched.next_offset
+            self._service.positions.move(queue, position)
+            if used >= fetches:
+                return None, used
+
+    def _begin(self, wish: Wish, flag: int, topic: str, queue_id: int) -> int:
+        """Choose where a group begins that never read this queue: at its begin, or with its last message."""
+        store = self._context.store
+        low, high = store.queue_range(topic, queue_id) or (0, 0)
+        position = low
+        if flag == handle.NORMAL and wish.init_mode == INIT_MAX and high > 0:
+            first = store.reader.entry(topic, queue_id, 0)
+            is_young = first is not None and store.dispatched.offset - first[0] <= store.settings.warm_bytes
+            position = 0 if low <= 0 and is_young else high - 1
+        self._service.positions.begin((wish.group, topic, queue_id), position)
+        return position
+
+    def _fetch(self, wish: Wish, at: tuple[int, str, int], position: int, count: int, until_s: float) -> Fetched:
+        _, topic, queue_id = at
+        reader, bytes_max = self._context.store.reader, self._service.rules.bytes_max
+        if not isinstance(wish.wanted, Program):
+            return reader.fetch(topic, queue_id, position, count, bytes_max, wish.wanted, may_wait=False)
+        fetched = reader.candidates(topic, queue_id, position, _SIFTED_MAX, 4 * bytes_max, None, False)
+        if fetched.status is FetchStatus.FOUND and not fetched.is_cold:
+            clock: Callable[[], float] = self._context.clock.monotonic
+            reader.sift(fetched, (topic, queue_id, position), wish.wanted, count, bytes_max, lambda: clock() >= until_s)
+        return fetched
+
+    def _offsets(self, topic: str, queue_id: int, start: int, fetched: Fetched) -> tuple[int, ...]:
+        """Return the queue offset of each of the messages."""
+        count = len(fetched.places)
+        if fetched.next_offset - start == count:
+            return tuple(range(start, fetched.next_offset))
+        left = {log_offset for log_offset, _ in fetched.places}
+        found: list[int] = []
+        at = start
+        while at < fetched.next_offset:
+            piece = self._context.store.reader.places(topic, queue_id, at, fetched.next_offset - at)
+            found += [offset for offset, one in enumerate(piece, at) if one[0] in left]
+            at += len(piece)
+            assert piece, "the entries of messages that were just found are there"
+        assert len(found) == count, f"{count} messages, {len(found)} queue entries"
+        return tuple(found)
+
+    def _lease(self, wish: Wish, taken: list[Taken], rest: int) -> Catch | Refusal:
+        service, clock = self._service, self._context.clock
+        now_ms = clock.now_ms()
+        pop_ms = max(service.book.pop_ms((wish.group, one.topic, one.queue_id), one.start, now_ms) for one in taken)
+        revive_queue = service.next_queue()
+        found = []
+        for one in taken:
+            key = LeaseKey(wish.group, one.topic, one.queue_id, one.start, pop_ms)
+            record = service.record_of(key, one.offsets, now_ms + wish.invisible_ms, wish.owner)
+            found.append((record, one.fetched.places[0][0]))
+        refused = service.lease(found, revive_queue)
+        if refused is not None:
+            return refused
+        for one in taken:
+            service.positions.move((wish.group, one.topic, one.queue_id), one.fetched.next_offset)
+        return Catch(taken, pop_ms, revive_queue, rest)
+
+
+def _ids(config: TopicConfig) -> range:
+    return range(config.read_queues)
