@@ -108,12 +108,17 @@ def changed(one: Popped, reply: Command) -> Popped:
     return one._replace(handle=" ".join(words))
 
 
+def lease_of(one: Popped) -> tuple[str, ...]:
+    """What names the lease of a message: all of its handle but the broker and the message."""
+    words = one.handle.split(" ")
+    return *words[:5], words[6]
+
+
 def batch_ack_request(messages: Sequence[Popped], group: str = GROUP, topic: str = TOPIC) -> Command:
     """BATCH_ACK_MESSAGE, one entry for each lease, as RocketMQ's proxy writes it."""
     leases: dict[tuple[str, ...], list[int]] = {}
     for one in messages:
-        words = one.handle.split(" ")
-        leases.setdefault((*words[:5], words[6]), []).append(one.offset)
+        leases.setdefault(lease_of(one), []).append(one.offset)
     acks = []
     for (start, pop_ms, invisible_ms, revive, flag, queue_id), offsets in leases.items():
         bits = sum(1 << (offset - int(start)) for offset in offsets)

@@ -86,3 +86,13 @@ def test_leases_of_a_deleted_topic_are_forgotten() -> None:
     assert book.forget(lambda group, topic, queue_id: topic == "other") == 0
     assert book.forget(lambda group, topic, queue_id: topic == "orders") == 2
     assert (book.open, book.leases) == (0, 0)
+
+
+def test_a_lease_that_takes_the_last_message_of_another_is_there() -> None:
+    for order in (0, 1):
+        book = Book(100, 100)
+        both = [record(10, 500), record(10, 501)]
+        for one in reversed(both) if order else both:
+            book.add(one, 0)
+        assert verdict(book, 10, 501, 10) is Verdict.OPEN
+        assert (book.open, book.leases, book.open_in(QUEUE)) == (1, 1, 1)

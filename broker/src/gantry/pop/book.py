@@ -132,6 +132,7 @@ class Book:
         lease = Lease(record, revive_queue)
         if record.offsets[0] < queue.behind:
             self._supersede(queue, lease)
+            self._queues[key[:3]] = queue  # forgotten when that closed its last lease
         queue.behind = max(queue.behind, record.offsets[-1] + 1)
         queue.newest_ms = max(queue.newest_ms, key.pop_ms)
         if not lease.open:
