@@ -18,6 +18,7 @@ from gantry.consume.pull import PullChecks, PullRefusal
 from gantry.errors import Refusal
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
+from gantry.model import names
 from gantry.pop import answers
 from gantry.pop.service import PopService
 from gantry.pop.taking import INIT_MAX, INIT_MIN, Catch, Taker, Wish
@@ -95,6 +96,8 @@ class PopHandlers:
         if refused is None and not 0 < invisible_ms <= longest_ms:
             remark = f"invisibleTime[{invisible_ms}] is illegal, it has to be from 1 to {longest_ms} ms"
             refused = Refusal(ResponseCode.INVALID_PARAMETER, remark)
+        if refused is None and (owner := header.text("gantryOwner")) and (fault := names.client_fault(owner)):
+            refused = Refusal(ResponseCode.INVALID_PARAMETER, f"gantryOwner: {fault}")
         wanted = self._checks.parsed(header.text("expType") or None, header.text("exp") or None)
         if refused is not None or isinstance(wanted, PullRefusal):
             return refused or Refusal(wanted.code, wanted.remark)  # type: ignore[union-attr]

@@ -114,9 +114,9 @@ def _read_queue(service: PopService, queue_id: int, at: int, found: _Findings) -
 def _is_gone(service: PopService, found: _Found) -> bool:
     """Return whether the topic or the group was deleted since."""
     context, key = service.context, found.record.key
-    if context.topics.get(key.topic) is None or context.groups.get(key.group) is None:
-        return True
-    if context.offsets.places.of(key.group, "", 0) > found.stored_at:
+    is_deleted = context.offsets.places.of(key.group, "", 0) > found.stored_at
+    # A group that a pop made just before a crash was perhaps not saved; it is made again.
+    if is_deleted or context.topics.get(key.topic) is None or context.groups.ensure(key.group) is None:
         return True
     is_buried = context.store.reader.is_buried(key.topic, found.stored_at)
     return is_buried or service.generation(key.topic) > found.record.generation
