@@ -1,6 +1,6 @@
 """Which handle of a message is valid."""
 
-from gantry.pop.book import Book, Verdict
+from gantry.pop.book import LeaseBook, Verdict
 from gantry.pop.records import LeaseKey, LeaseRecord
 
 QUEUE = ("g", "orders", 0)
@@ -10,12 +10,12 @@ def record(start: int, pop_ms: int, *offsets: int, end_ms: int = 0) -> LeaseReco
     return LeaseRecord(LeaseKey(*QUEUE, start, pop_ms), end_ms or pop_ms + 1000, offsets or (start,))
 
 
-def verdict(book: Book, start: int, pop_ms: int, offset: int, now_ms: int = 0) -> Verdict:
+def verdict(book: LeaseBook, start: int, pop_ms: int, offset: int, now_ms: int = 0) -> Verdict:
     return book.verdict(LeaseKey(*QUEUE, start, pop_ms), offset, pop_ms + 1000, now_ms or pop_ms)
 
 
 def test_a_message_is_open_until_it_is_closed() -> None:
-    book = Book(100, 100)
+    book = LeaseBook(100, 100)
     lease = book.add(record(10, 500, 10, 11, 13), 0)
     assert lease is not None and book.open == 3
     assert verdict(book, 10, 500, 11) is Verdict.OPEN
@@ -28,7 +28,7 @@ def test_a_message_is_open_until_it_is_closed() -> None:
 
 def test_a_newer_lease_of_a_message_makes_the_older_handle_stale() -> None:
     for order in (0, 1):
-        book = Book(100, 100)
+        book = LeaseBook(100, 100)
         both = [record(10, 500, 10, 11, 12), record(11, 501, end_ms=9000)]
         for one in reversed(both) if order else both:
             book.add(one, 0)
@@ -39,7 +39,7 @@ def test_a_newer_lease_of_a_message_makes_the_older_handle_stale() -> None:
 
 
 def test_what_a_newer_lease_takes_is_named_before() -> None:
-    book = Book(100, 100)
+    book = LeaseBook(100, 100)
     book.add(record(10, 500, 10, 11, 12), 0)
     found = book.overlaps(QUEUE, [11, 12, 13])
     assert [(lease.key.start, offsets) for lease, offsets in found] == [(10, [11, 12])]
@@ -47,7 +47,7 @@ def test_what_a_newer_lease_takes_is_named_before() -> None:
 
 
 def test_the_pop_time_of_a_message_only_grows() -> None:
-    book = Book(100, 100)
+    book = LeaseBook(100, 100)
     book.add(record(10, 500, 10, 11), 0)
     assert book.pop_ms(QUEUE, 12, 400) == 400
     assert book.pop_ms(QUEUE, 11, 400) == 501
@@ -55,7 +55,7 @@ def test_the_pop_time_of_a_message_only_grows() -> None:
 
 
 def test_an_ended_lease_is_forgotten_and_its_handles_are_stale() -> None:
-    book = Book(100, 100)
+    book = LeaseBook(100, 100)
     lease = book.add(record(10, 500), 0)
     assert lease is not None
     book.end(lease)
@@ -65,7 +65,7 @@ def test_an_ended_lease_is_forgotten_and_its_handles_are_stale() -> None:
 
 
 def test_a_renewed_lease_keeps_its_handles() -> None:
-    book = Book(100, 100)
+    book = LeaseBook(100, 100)
     lease = book.add(record(10, 500, 10, 11), 0)
     assert book.add(record(10, 500, 11, end_ms=9000), 0) is lease
     assert lease is not None and lease.end_ms == 9000
@@ -73,7 +73,7 @@ def test_a_renewed_lease_keeps_its_handles() -> None:
 
 
 def test_the_number_of_open_messages_is_bounded() -> None:
-    book = Book(3, 4)
+    book = LeaseBook(3, 4)
     book.add(record(10, 500, 10, 11), 0)
     assert book.room(QUEUE) == 1
     assert book.room(("g", "other", 0)) == 2
@@ -81,7 +81,7 @@ def test_the_number_of_open_messages_is_bounded() -> None:
 
 
 def test_leases_of_a_deleted_topic_are_forgotten() -> None:
-    book = Book(100, 100)
+    book = LeaseBook(100, 100)
     book.add(record(10, 500, 10, 11), 0)
     assert book.forget(lambda group, topic, queue_id: topic == "other") == 0
     assert book.forget(lambda group, topic, queue_id: topic == "orders") == 2
@@ -90,7 +90,7 @@ def test_leases_of_a_deleted_topic_are_forgotten() -> None:
 
 def test_a_lease_that_takes_the_last_message_of_another_is_there() -> None:
     for order in (0, 1):
-        book = Book(100, 100)
+        book = LeaseBook(100, 100)
         both = [record(10, 500), record(10, 501)]
         for one in reversed(both) if order else both:
             book.add(one, 0)

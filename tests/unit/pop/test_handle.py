@@ -3,11 +3,11 @@
 import pytest
 
 from gantry.pop import handle
-from gantry.pop.handle import NORMAL, RETRY_V1, RETRY_V2, Handle
+from gantry.pop.handle import NORMAL, RETRY_V1, RETRY_V2, ReceiptHandle
 
 
 def test_a_handle_is_eight_words() -> None:
-    made = Handle(100, 1_700_000_000_123, 60_000, 3, RETRY_V1, "broker-a", 2, 107)
+    made = ReceiptHandle(100, 1_700_000_000_123, 60_000, 3, RETRY_V1, "broker-a", 2, 107)
     text = "100 1700000000123 60000 3 1 broker-a 2 107"
     assert handle.encode(made) == text
     assert handle.decode(text) == made

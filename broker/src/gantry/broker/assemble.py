@@ -48,7 +48,6 @@ from gantry.broker.part_settings import (
     identity,
     lookup_bytes_max,
     message_limits,
-    pop_rules,
     pull_settings,
     store_root,
     transaction_rules,
@@ -56,6 +55,7 @@ from gantry.broker.part_settings import (
 from gantry.broker.parts import Parts, Serving
 from gantry.broker.periodic import DELIVERY, REVIVE
 from gantry.broker.periodic import table as job_table
+from gantry.broker.pops import make_pops
 from gantry.broker.registration import PermittedTopics, RegistrationTask
 from gantry.broker.releasing import Releasing
 from gantry.broker.requests.activity import Activity
@@ -92,9 +92,6 @@ from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from gantry.pop import parts as pop_parts
-from gantry.pop.parts import PopParts
-from gantry.pop.service import PopContext
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import SendHandler
 from gantry.schedule.handlers import DelayHandlers
@@ -152,9 +149,7 @@ def assemble(
 ) -> tuple[Parts, list[Job]]:
     """Build a broker around an opened store; metadata is loaded here, nothing is started.
 
-    fail: called with the reason when the process has to end. restart: called with the reason when the broker has to
-    start
-    again.
+    fail, restart: called with the reason when the process has to end, or the broker has to start again.
     """
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
     live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity(opened.may_serve)
@@ -203,25 +198,13 @@ def assemble(
         config.registration.timeout_s,
     )
     shared = Shared(
-        store,
-        topics,
-        groups,
-        offsets,
-        locks,
-        filters,
-        delays,
-        batches.decisions,
-        gate,
-        acks,
-        activity,
-        registration,
-        durably,
-        restart,
+        store, topics, groups, offsets, locks, filters, delays, batches.decisions,
+        gate, acks, activity, registration, durably, restart,
     )
     role, slave_reads = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
     pulls, pops = (
         PullHandlers(store, checks, offsets, clock, pull_settings(config), slave_reads, opened.may_serve),
-        _pops(config, opened, shared, checks, complaints, turns),
+        make_pops(config, shared, checks, opened.machine, (complaints.say, opened.may_serve, turns.soon)),
     )
     rates, statistics = (
         Rates(lambda: _counters(appender, pulls, acks), clock),
@@ -315,25 +298,6 @@ def assemble(
     return parts, job_table(parts, notices, _key_file(config, opened.member))
 
 
-def _pops(
-    config: BrokerConfig, opened: Opened, shared: Shared, checks: PullChecks, complaints: Complaints, turns: Turns
-) -> PopParts:
-    """Return the parts of POP consumption; only an active master answers pops."""
-    context = PopContext(
-        shared.store,
-        shared.topics,
-        shared.groups,
-        shared.offsets,
-        shared.acks,
-        shared.gate,
-        opened.machine.clock,
-        pop_rules(config),
-        complaints.say,
-        lambda: opened.may_serve() and shared.activity.is_on,
-    )
-    return pop_parts.make(context, checks, opened.machine.chance, turns.soon)
-
-
 def _key_file(config: BrokerConfig, member: Membership | None) -> KeyFile | None:
     return None if member is None else KeyFile(config.replication.secret_file, member.keys)
 
@@ -354,7 +318,6 @@ def _acks(config: BrokerConfig, opened: Opened) -> Acks:
 
 
 def _unique_ids(opened: Opened) -> UniqueIds:
-    """Return the generator of ids for messages whose producers gave none."""
     machine = opened.machine
     return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 
 from gantry.append.admit import WriteGate
@@ -329,8 +329,8 @@ class Broker:
             # Offsets beyond the end of a new master's log are cut; its whole log is dispatched by now.
             tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
-        await self._recover_leases(parts)
-        await self._recover_transactions(parts)
+        await self._read_back(parts.pops.recover(parts.delays.book.leases), "popped messages")
+        await self._read_back(parts.transactions.recover(), "transactions")
         parts.activity.begin()
         self._is_settled = True
         parts.gate.reopen(GATE_TAIL)
@@ -339,10 +339,7 @@ class Broker:
 
     async def _recover_delays(self, parts: Parts) -> None:
         root, disk = parts.store.settings.root, self._machine.disk
-        for number, _ in enumerate(parts.delays.recover(wheel.load(disk, root))):
-            if number % _RECOVERY_STEPS == 0:
-                self._stage = "recovering: delayed messages"
-                await asyncio.sleep(0)
+        await self._read_back(parts.delays.recover(wheel.load(disk, root)), "delayed messages")
 
         def save() -> None:
             parts.delays.save_now()
@@ -354,17 +351,10 @@ class Broker:
             # Before the log grows, because the next start could not detect it any more.
             parts.store.save_corrected(save)
 
-    async def _recover_leases(self, parts: Parts) -> None:
-        pending, parts.delays.book.leases = parts.delays.book.leases, []
-        for number, _ in enumerate(parts.pops.recover(pending)):
+    async def _read_back(self, steps: Iterable[object], what: str) -> None:
+        for number, _ in enumerate(steps):
             if number % _RECOVERY_STEPS == 0:
-                self._stage = "recovering: popped messages"
-                await asyncio.sleep(0)
-
-    async def _recover_transactions(self, parts: Parts) -> None:
-        for number, _ in enumerate(parts.transactions.recover()):
-            if number % _RECOVERY_STEPS == 0:
-                self._stage = "recovering: transactions"
+                self._stage = f"recovering: {what}"
                 await asyncio.sleep(0)
 
     async def _listen(self, addresses: Addresses) -> None:

@@ -43,8 +43,7 @@ _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
 # Of a reader that never committed; more queues are not in use, and 65 536 are allowed.
 _QUEUES_MARKED_MAX = 1024
 _CARRIED_ALONG = ("pullOffsetTable",)
-# Ours; RocketMQ does not read them.
-_GENERATIONS, _RESETS = "topicGenerations", "gantryResets"
+_GENERATIONS, _RESETS = "topicGenerations", "gantryResets"  # ours; RocketMQ does not read them
 
 
 class Offsets:
@@ -95,7 +94,7 @@ class Offsets:
         """Set the group's offset; with `marks` the queue is marked until its member has moved."""
         key = f"{topic}@{group}"
         self._unmark(key, queue_id)
-        self._place(key, queue_id)
+        self.place_reset(key, queue_id)
         self.commit(group, topic, queue_id, offset)
         if marks:
             self.marks.put(key, queue_id, offset)
@@ -239,11 +238,8 @@ class Offsets:
         self.file.is_changed |= self.marks.remove(gone) or self._generations != mine
         return late
 
-    def group_deleted(self, group: str) -> None:
-        """Note that a group was deleted, whether or not its offsets stay: its leases do not count any more."""
-        self._place(f"@{group}", 0)
-
-    def _place(self, key: str, queue_id: int) -> None:
+    def place_reset(self, key: str, queue_id: int = 0) -> None:
+        """Note that a `topic@group` is reset here in the log, or that a group, `@group`, was deleted."""
         self.places.put(key, queue_id, self.log_end())
         self.file.is_changed = True
 
@@ -287,8 +283,8 @@ class Offsets:
 
     def follow_places(self, key: str, value: object) -> None:
         """Take over the master's places of resets of this key; None deletes them.  ValueError: neither."""
-        wanted = {} if value is None else _offsets_in(documents.document(value, f"places of {key}"))
-        self.file.is_changed |= self.places.follow(key, wanted)
+        wanted = {} if value is None else documents.document(value, f"places of {key}")
+        self.file.is_changed |= self.places.follow(key, _offsets_in(wanted))
 
     def merge(self, key: str, value: object) -> None:
         """Take over commits that a slave received while consumers could not reach the master.  The larger offset
@@ -342,7 +338,7 @@ class Offsets:
         # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
         saves, head = self.file.saves, self.head()
         entries = Lines()
-        # Before the others: the offset of a lease that is handled may not be saved before the offset that it moved.
+        # Leases first: the offset of a handled one may not be saved before the offset that it moved.
         ordered = sorted(self._table, key=lambda key: (not key.endswith(names.REVIVE_GROUP), key))
         for number, key in enumerate(ordered, 1):
             queues = self._table.get(key)

@@ -29,8 +29,8 @@ from gantry.errors import Refusal
 from gantry.leaves import fields, frames
 from gantry.leaves.frames import Command
 from gantry.pop import handle, records
-from gantry.pop.book import Lease, Verdict
-from gantry.pop.handle import Handle
+from gantry.pop.book import OpenLease, Verdict
+from gantry.pop.handle import ReceiptHandle
 from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopService
@@ -54,7 +54,7 @@ class Named(NamedTuple):
 
     key: LeaseKey
     offset: int
-    handle: Handle
+    handle: ReceiptHandle
 
 
 OrderlyAnswer = Callable[["Connection", Command, Named], Command | None]
@@ -64,7 +64,7 @@ OrderlyAnswer = Callable[["Connection", Command, Named], Command | None]
 class _Closing:
     """Messages of one lease that were acknowledged in this turn."""
 
-    lease: Lease
+    lease: OpenLease
     offsets: set[int] = field(default_factory=set)
 
 
@@ -289,7 +289,7 @@ class AckHandlers:
             else:
                 connection.write(encoded)
 
-    def _open(self, named: Named) -> Lease | None:
+    def _open(self, named: Named) -> OpenLease | None:
         """Return the lease if the message is open, after what this turn closed."""
         self.finish()
         lease = self._service.book.find(named.key)

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from gantry.leaves import frames, records
 from gantry.leaves.frames import FLAG_RESPONSE, Command
 from gantry.pop import handle
-from gantry.pop.handle import Handle
-from gantry.pop.taking import Catch, Taken
+from gantry.pop.handle import ReceiptHandle
+from gantry.pop.taking import Catch, TakenMessages
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 
@@ -37,14 +37,14 @@ def header(catch: Catch, invisible_ms: int) -> dict[str, str]:
     )
 
 
-def _messages(taken: Taken, catch: Catch, invisible_ms: int, broker: str, topic: str) -> Iterator[Piece]:
+def _messages(taken: TakenMessages, catch: Catch, invisible_ms: int, broker: str, topic: str) -> Iterator[Piece]:
     if taken.flag == handle.NORMAL:
         yield from taken.fetched.buffers
         return
     stored = memoryview(b"".join(taken.fetched.buffers))
     at = 0
     for (_, size), offset in zip(taken.fetched.places, taken.offsets, strict=True):
-        key = Handle(
+        key = ReceiptHandle(
             taken.start, catch.pop_ms, invisible_ms, catch.revive_queue, taken.flag, broker, taken.queue_id, offset
         )
         yield _renamed(stored[at : at + size], topic, handle.encode(key).encode())

@@ -41,7 +41,7 @@ class Verdict(Enum):
     STALE = "stale"
 
 
-class Lease:
+class OpenLease:
     """One open lease; `open` has a bit for each of its offsets, set while that message is open."""
 
     __slots__ = ("end_ms", "generation", "is_ending", "key", "offsets", "open", "owner", "revive_queue")
@@ -78,13 +78,13 @@ class _Queue:
     __slots__ = ("behind", "leases", "newest_ms", "open")
 
     def __init__(self) -> None:
-        self.leases: dict[tuple[int, int], Lease] = {}
+        self.leases: dict[tuple[int, int], OpenLease] = {}
         self.open = 0  # messages
         self.behind = 0  # no offset from here on was ever leased
         self.newest_ms = 0  # of all pop times
 
 
-class Book:
+class LeaseBook:
     """All open leases.  Loop thread only."""
 
     def __init__(self, queue_max: int, total_max: int) -> None:
@@ -112,7 +112,7 @@ class Book:
         known = self._queues.get(queue)
         return now_ms if known is None or start >= known.behind else max(now_ms, known.newest_ms + 1)
 
-    def overlaps(self, queue: Queue, offsets: Sequence[int]) -> list[tuple[Lease, list[int]]]:
+    def overlaps(self, queue: Queue, offsets: Sequence[int]) -> list[tuple[OpenLease, list[int]]]:
         """Return the open leases that have any of these ascending offsets open, with those offsets."""
         known = self._queues.get(queue)
         if known is None or offsets[0] >= known.behind:
@@ -121,7 +121,7 @@ class Book:
         shared = [(one, [at for at in one.open_offsets() if at in wanted]) for one in known.leases.values()]
         return [(one, common) for one, common in shared if common]
 
-    def add(self, record: LeaseRecord, revive_queue: int) -> Lease | None:
+    def add(self, record: LeaseRecord, revive_queue: int) -> OpenLease | None:
         """Enter a lease, and close its messages in older ones; None when newer ones have all its messages."""
         key = record.key
         queue = self._queues.setdefault(key[:3], _Queue())
@@ -129,7 +129,7 @@ class Book:
         if known is not None:
             known.end_ms = max(known.end_ms, record.end_ms)
             return known
-        lease = Lease(record, revive_queue)
+        lease = OpenLease(record, revive_queue)
         if record.offsets[0] < queue.behind:
             self._supersede(queue, lease)
             self._queues[key[:3]] = queue  # forgotten when that closed its last lease
@@ -143,7 +143,7 @@ class Book:
         self._count(queue, lease.open.bit_count())
         return lease
 
-    def _supersede(self, queue: _Queue, lease: Lease) -> None:
+    def _supersede(self, queue: _Queue, lease: OpenLease) -> None:
         for other in list(queue.leases.values()):
             if other.offsets[0] > lease.offsets[-1] or other.offsets[-1] < lease.offsets[0]:
                 continue
@@ -152,7 +152,7 @@ class Book:
             else:
                 lease.open &= ~lease.mask(other.open_offsets())
 
-    def find(self, key: LeaseKey) -> Lease | None:
+    def find(self, key: LeaseKey) -> OpenLease | None:
         """Return an open lease; None when none of its messages is open."""
         queue = self._queues.get(key[:3])
         return None if queue is None else queue.leases.get(key[3:])
@@ -166,7 +166,7 @@ class Book:
             return Verdict.STALE
         return Verdict.DONE if now_ms < (end_ms if lease is None else lease.end_ms) else Verdict.STALE
 
-    def close(self, lease: Lease, offsets: Sequence[int]) -> list[int]:
+    def close(self, lease: OpenLease, offsets: Sequence[int]) -> list[int]:
         """Close messages of an open lease; return the offsets of those that were open, ascending."""
         queue = self._queues[lease.key[:3]]
         bits = lease.mask(offsets) & lease.open
@@ -178,7 +178,7 @@ class Book:
         self._close(queue, lease, bits)
         return closed
 
-    def _close(self, queue: _Queue, lease: Lease, bits: int) -> None:
+    def _close(self, queue: _Queue, lease: OpenLease, bits: int) -> None:
         bits &= lease.open
         lease.open &= ~bits
         self._count(queue, -bits.bit_count())
@@ -187,12 +187,12 @@ class Book:
             self.leases -= 1
             self._tidy(lease.key[:3], queue)
 
-    def renew(self, lease: Lease, end_ms: int) -> None:
+    def renew(self, lease: OpenLease, end_ms: int) -> None:
         """Let an open lease end later; its handles stay valid."""
         lease.end_ms = max(lease.end_ms, end_ms)
         lease.is_ending = False
 
-    def end(self, lease: Lease) -> None:
+    def end(self, lease: OpenLease) -> None:
         """Forget a lease: its open messages are in the retry topic, or gone."""
         queue = self._queues.get(lease.key[:3])
         if queue is not None and queue.leases.get(lease.key[3:]) is lease:
@@ -214,7 +214,7 @@ class Book:
         for queue, known in self._queues.items():
             yield queue, known.open
 
-    def of(self, queue: Queue) -> list[Lease]:
+    def of(self, queue: Queue) -> list[OpenLease]:
         """Return the open leases of a queue."""
         known = self._queues.get(queue)
         return [] if known is None else list(known.leases.values())
@@ -223,7 +223,7 @@ class Book:
         """Return the lowest offset of a lease of this queue, which has open leases."""
         return min(lease.offsets[0] for lease in self._queues[queue].leases.values())
 
-    def all(self) -> Iterator[Lease]:
+    def all(self) -> Iterator[OpenLease]:
         """Yield every open lease."""
         for queue in self._queues.values():
             yield from queue.leases.values()

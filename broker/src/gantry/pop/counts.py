@@ -1,4 +1,8 @@
-"""What happened to popped messages since the start."""
+"""What happened to popped messages since the start: counts for metrics, each changed in the turn in which it happened.
+
+Counts of messages and of requests are not mixed: `pops`, `empty`, `refused` and `cold` are requests, the others
+messages.  Nothing here is kept over a restart, and no decision reads it.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _WORDS = 8
 _TEXT_MAX = 1024  # eight words, of which the longest is the broker's name
 
 
-class Handle(NamedTuple):
+class ReceiptHandle(NamedTuple):
     """One message of one lease."""
 
     start: int
@@ -50,7 +50,7 @@ class Handle(NamedTuple):
     offset: int
 
 
-def encode(handle: Handle) -> str:
+def encode(handle: ReceiptHandle) -> str:
     """Return the string that clients receive."""
     return (
         f"{handle.start} {handle.pop_ms} {handle.invisible_ms} {handle.revive_queue} {handle.flag} {handle.broker} "
@@ -58,7 +58,7 @@ def encode(handle: Handle) -> str:
     )
 
 
-def decode(text: str) -> Handle | None:
+def decode(text: str) -> ReceiptHandle | None:
     """Return the handle of a string; None when it is none."""
     words = text.split(" ") if len(text) <= _TEXT_MAX else []
     if len(words) != _WORDS:
@@ -69,7 +69,7 @@ def decode(text: str) -> Handle | None:
     if len(known) < len(numbers) or known[4] > RETRY_V2 or not broker:
         return None
     start, pop_ms, invisible_ms, revive_queue, flag, queue_id, offset = known
-    return Handle(start, pop_ms, invisible_ms, revive_queue, flag, broker, queue_id, offset)
+    return ReceiptHandle(start, pop_ms, invisible_ms, revive_queue, flag, broker, queue_id, offset)
 
 
 def retry_topic(topic: str, group: str, flag: int = RETRY_V1) -> str:

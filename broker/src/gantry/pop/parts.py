@@ -1,8 +1,17 @@
-"""The parts of POP consumption, made and connected."""
+"""The parts of POP consumption, made and connected.
+
+Inside, every part gets what it calls as a constructor argument.  Other parts of a broker are connected in
+`broker/assemble.py`; the seams for them are
+
+    pops.hold           keeps a pop that found nothing; `pops.try_again` is called when messages come
+    pops.orderly        answers orderly pops, and `acks.orderly` requests with their handles
+    reviver.renews      says until when a lease goes on whose owner is alive
+    reviver.on_copies   told of the topic of new messages in a retry topic
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
@@ -28,9 +37,10 @@ class PopParts:
     pops: PopHandlers
     acks: AckHandlers
 
-    def recover(self, pending: Iterable[DelayedEntry]) -> Iterator[None]:
-        """Read the book back before the first request is served, in small slices; see `recovery`."""
+    def recover(self, pending: list[DelayedEntry]) -> Iterator[None]:
+        """Read the book back before the first request is served, in small slices; see `recovery`.  Empties the list."""
         following = yield from recovery.read_back(self.service, pending)
+        pending.clear()
         context = self.service.context
         if self.service.rules.has_times:
             topic, queues = self.service.rules.revive_topic, records.REVIVE_QUEUES

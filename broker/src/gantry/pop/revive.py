@@ -24,7 +24,7 @@ from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.model import names
 from gantry.model.topic import TopicConfig
 from gantry.pop import handle, records
-from gantry.pop.book import Lease
+from gantry.pop.book import OpenLease
 from gantry.pop.records import LeaseRecord
 from gantry.pop.service import PopService
 
@@ -38,13 +38,13 @@ _RETRY_S = 0.5  # after a refused append
 _REST_S = 5.0
 _EARLY_S = 0.01
 
-Renews = Callable[[Lease, int], int | None]
+Renews = Callable[[OpenLease, int], int | None]
 
 
 class _Ended(NamedTuple):
     """A lease that has ended, the log offset of its record, and the places of its open messages."""
 
-    lease: Lease
+    lease: OpenLease
     log_offset: int
     places: list[tuple[int, int, int]]  # log offset, size, queue offset
 
@@ -135,7 +135,7 @@ class Reviver:
                 return ended, offset + 1, 0.0
         return ended, start + len(found), 0.0
 
-    def _ends(self, record: Record | None) -> tuple[Lease | None, float]:
+    def _ends(self, record: Record | None) -> tuple[OpenLease | None, float]:
         """Return the open lease that ends with this record, and for how many seconds it has to wait."""
         read = None if record is None else records.read(record.properties, record.body)
         if not isinstance(read, LeaseRecord):
@@ -147,14 +147,14 @@ class Reviver:
         early_ms = lease.end_ms - self._context.clock.now_ms()
         return (lease, 0.0) if not 0 < early_ms <= records.EARLY_MS else (None, early_ms / 1000)
 
-    def _places(self, lease: Lease) -> list[tuple[int, int, int]]:
+    def _places(self, lease: OpenLease) -> list[tuple[int, int, int]]:
         reader, key = self._context.store.reader, lease.key
         if self._is_gone(lease):
             return []
         found = [(offset, reader.entry(key.topic, key.queue_id, offset)) for offset in lease.open_offsets()]
         return [(entry[0], entry[1], offset) for offset, entry in found if entry is not None]
 
-    def _is_gone(self, lease: Lease) -> bool:
+    def _is_gone(self, lease: OpenLease) -> bool:
         context, key = self._context, lease.key
         if context.topics.get(key.topic) is None or context.groups.get(key.group) is None:
             return True
@@ -213,7 +213,7 @@ class Reviver:
             self.on_copies(group, handle.normal_topic(topic, group)[0])
         return True
 
-    def _renewal(self, lease: Lease, end_ms: int) -> Send:
+    def _renewal(self, lease: OpenLease, end_ms: int) -> Send:
         offsets = tuple(lease.open_offsets())
         record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation)
         return records.lease_message(record, self._service.place(lease.revive_queue))

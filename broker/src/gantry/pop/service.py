@@ -20,7 +20,7 @@ from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.pop import records
-from gantry.pop.book import Book, Lease
+from gantry.pop.book import LeaseBook, OpenLease
 from gantry.pop.counts import PopCounts
 from gantry.pop.positions import Positions
 from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord, Place
@@ -77,7 +77,7 @@ class PopService:
         rules = context.rules
         self.context = context
         self.rules = rules
-        self.book = Book(rules.leases_max, rules.leases_total_max)
+        self.book = LeaseBook(rules.leases_max, rules.leases_total_max)
         self.positions = Positions(context.store, context.offsets)
         self.counts = PopCounts()
         self.unhandled: Callable[[], int | None] = lambda: None  # log offset of the first record that `revive` needs
@@ -129,7 +129,7 @@ class PopService:
         if self._owed_next is not None:
             self._owed_next = min(self._owed_next, log_offset)
 
-    def ack(self, lease: Lease, offsets: Sequence[int]) -> Send:
+    def ack(self, lease: OpenLease, offsets: Sequence[int]) -> Send:
         """Return the record that acknowledges messages of an open lease."""
         record = AckRecord(lease.key, tuple(offsets))
         return records.ack_message(record, lease.end_ms, self.place(lease.revive_queue))
@@ -149,7 +149,7 @@ class PopService:
     def group_changed(self, group: str) -> None:
         """Forget leases and positions of a group that was deleted."""
         if self.context.groups.get(group) is None:
-            self.context.offsets.group_deleted(group)
+            self.context.offsets.place_reset(f"@{group}")
             self._forget(lambda name, topic, queue_id: name == group)
 
     def _forget(self, is_gone: Callable[[str, str, int], bool]) -> None:

@@ -47,7 +47,7 @@ class Wish(NamedTuple):
     owner: str = ""
 
 
-class Taken(NamedTuple):
+class TakenMessages(NamedTuple):
     """Messages of one queue that are leased: `offsets` in the order of `fetched`."""
 
     flag: int
@@ -67,7 +67,7 @@ class Catch(NamedTuple):
     is_unread   a filter passed over so much that the rest was left for another attempt
     """
 
-    taken: Sequence[Taken]
+    taken: Sequence[TakenMessages]
     pop_ms: int = 0
     revive_queue: int = 0
     rest: int = 0
@@ -85,7 +85,7 @@ class Taker:
 
     def take(self, wish: Wish) -> Catch | Refusal:
         """Lease messages for a pop, or say why there are none now."""
-        taken: list[Taken] = []
+        taken: list[TakenMessages] = []
         room, rest, fetches = wish.messages, 0, _FETCHES_MAX
         cold: Sequence[tuple[int, int]] = ()
         until_s = self._context.clock.monotonic() + _SIFT_S
@@ -109,7 +109,7 @@ class Taker:
 
     def look(self, wish: Wish) -> Catch:
         """Return what a pop would get first, without a lease; nothing of what is far behind the log's end."""
-        reader, taken, room = self._context.store.reader, list[Taken](), wish.messages
+        reader, taken, room = self._context.store.reader, list[TakenMessages](), wish.messages
         for flag, topic, queue_id in self._queues(wish):
             position = self._service.positions.of((wish.group, topic, queue_id))
             if position is None:
@@ -118,7 +118,7 @@ class Taker:
                 fetched = reader.fetch(topic, queue_id, position, room, self._service.rules.bytes_max, None, False)
                 if fetched.status is FetchStatus.FOUND and not fetched.is_cold:
                     offsets = self._offsets(topic, queue_id, position, fetched)
-                    taken.append(Taken(flag, topic, queue_id, position, offsets, fetched))
+                    taken.append(TakenMessages(flag, topic, queue_id, position, offsets, fetched))
                     room -= len(offsets)
         return Catch(taken, self._context.clock.now_ms())
 
@@ -157,7 +157,7 @@ class Taker:
 
     def _read(
         self, wish: Wish, at: tuple[int, str, int], count: int, fetches: int, until_s: float
-    ) -> tuple[Taken | None, int]:
+    ) -> tuple[TakenMessages | None, int]:
         """Read one queue; return what is there, None for nothing, and how many fetches that took."""
         flag, topic, queue_id = at
         queue = wish.group, topic, queue_id
@@ -172,10 +172,10 @@ class Taker:
             fetched = self._fetch(wish, at, position, count, until_s)
             used += 1
             if fetched.is_cold:
-                return Taken(flag, topic, queue_id, position, (), fetched), used
+                return TakenMessages(flag, topic, queue_id, position, (), fetched), used
             if fetched.status is FetchStatus.FOUND:
                 offsets = self._offsets(topic, queue_id, position, fetched)
-                return Taken(flag, topic, queue_id, position, offsets, fetched), used
+                return TakenMessages(flag, topic, queue_id, position, offsets, fetched), used
             if fetched.status not in _PASSED or fetched.next_offset == position:
                 return None, used
             # RocketMQ: ranges that the filter passes over, and offsets that the queue does not have, move the group.
@@ -223,7 +223,7 @@ class Taker:
         assert len(found) == count, f"{count} messages, {len(found)} queue entries"
         return tuple(found)
 
-    def _lease(self, wish: Wish, taken: list[Taken], rest: int) -> Catch | Refusal:
+    def _lease(self, wish: Wish, taken: list[TakenMessages], rest: int) -> Catch | Refusal:
         service, clock = self._service, self._context.clock
         now_ms = clock.now_ms()
         pop_ms = max(service.book.pop_ms((wish.group, one.topic, one.queue_id), one.start, now_ms) for one in taken)

@@ -163,7 +163,7 @@ class DelayHandlers:
         return self._pending_at(place, 0)
 
     def _pending_at(self, place: DelayedEntry | None, level: int) -> _Pending | None:
-        """Return the pending message at this place; None for a cancel, a cancelled message and a lease of popped ones."""
+        """Return the pending message at this place; None for cancels, cancelled ones and leases."""
         if place is None or not place.size or place.is_cancel or place.is_lease:
             return None
         if not level and not self._service.is_pending(place):

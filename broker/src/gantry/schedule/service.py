@@ -269,11 +269,9 @@ class DelayService:
             book.advance(self._clock.now_ms())
             dues_ms = duetimes.codes(topic, entries, ())
             for number, code in enumerate(dues_ms):
+                dues_ms[number] = duetimes.due_ms(code)
                 if code >= duetimes.CANCEL_BIT:
-                    dues_ms[number] = duetimes.due_ms(code)
                     book.cancels.add(dues_ms[number], delays.last(entries[number].properties, disguise.CANCELS))
-                elif code >= duetimes.LEASE_BIT:
-                    dues_ms[number] = duetimes.due_ms(code)
                 elif code < delays.HASH_MAX:
                     dues_ms[number] = entries[number].store_ms  # without a time it is due at once
             book.came_all([entry.queue_offset for entry in entries], dues_ms)

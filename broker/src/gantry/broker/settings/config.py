@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 
 from gantry.broker.settings import sections
+from gantry.broker.settings.popsection import PopConfig
 from gantry.broker.settings.profiles import Profile
 from gantry.model.keys import choice, number, one_of, several, table, words
 from gantry.replication.members import MEMBERS_MAX
@@ -71,7 +72,7 @@ class BrokerConfig:
     clients: sections.ClientsConfig = field(default_factory=sections.ClientsConfig)
     transactions: sections.TransactionsConfig = field(default_factory=sections.TransactionsConfig)
     delays: sections.DelaysConfig = field(default_factory=sections.DelaysConfig)
-    pop: sections.PopConfig = field(default_factory=sections.PopConfig)
+    pop: PopConfig = field(default_factory=PopConfig)
     metrics: sections.MetricsConfig = field(default_factory=sections.MetricsConfig)
     registration: sections.RegistrationConfig = field(default_factory=sections.RegistrationConfig)
     replication: sections.ReplicationConfig = field(default_factory=sections.ReplicationConfig)

@@ -306,25 +306,6 @@ class DelaysConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class PopConfig:
-    """Messages that are popped: leased one by one instead of by queue."""
-
-    leases_max: int = number(
-        10_000,
-        32,
-        1_000_000,
-        "messages",
-        "How many messages of one queue a group may have popped and not acknowledged; then this queue is skipped.",
-    )
-    leases_total_max: int = number(
-        1_000_000, 32, 100_000_000, "messages", "The same of all queues and groups; each takes some 20 bytes of memory."
-    )
-    from_retry_percent: int = number(
-        20, 0, 100, "percent", "How many of the pops read messages that are delivered again before all others."
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """What `/metrics` shows beyond the broker's own figures."""
 

@@ -1,0 +1,40 @@
+"""Makes the parts of POP consumption of a broker from its other parts and its configuration.
+
+Only an active master that may serve answers pops: the router refuses the requests of all others, and a pop that waited
+asks again before it is answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gantry.broker.group.roles import Shared
+from gantry.broker.machine import Machine
+from gantry.broker.part_settings import pop_rules
+from gantry.broker.settings.config import BrokerConfig
+from gantry.consume.pull import PullChecks
+from gantry.pop import parts
+from gantry.pop.service import PopContext
+
+Hooks = tuple[Callable[[str, str], object], Callable[[], bool], Callable[[Callable[[], None]], object]]
+"""Says a complaint; whether this broker may serve; calls a function at the end of this turn."""
+
+
+def make_pops(
+    config: BrokerConfig, shared: Shared, checks: PullChecks, machine: Machine, hooks: Hooks
+) -> parts.PopParts:
+    """Return the parts; nothing listens yet."""
+    say, may_serve, soon = hooks
+    context = PopContext(
+        shared.store,
+        shared.topics,
+        shared.groups,
+        shared.offsets,
+        shared.acks,
+        shared.gate,
+        machine.clock,
+        pop_rules(config),
+        say,
+        lambda: may_serve() and shared.activity.is_on,
+    )
+    return parts.make(context, checks, machine.chance, soon)

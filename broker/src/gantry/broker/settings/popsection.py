@@ -1,0 +1,30 @@
+"""The section of a broker's configuration about popped messages; see `sections` for how a key is declared.
+
+Defaults are RocketMQ's where it has the key.  How long a lease may last is bounded by `delays.ahead_s_max`, because a
+lease is a delayed message.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gantry.model.keys import number
+
+
+@dataclass(frozen=True, slots=True)
+class PopConfig:
+    """Messages that are popped: leased one by one instead of by queue."""
+
+    leases_max: int = number(
+        10_000,
+        32,
+        1_000_000,
+        "messages",
+        "How many messages of one queue a group may have popped and not acknowledged; then this queue is skipped.",
+    )
+    leases_total_max: int = number(
+        1_000_000, 32, 100_000_000, "messages", "The same of all queues and groups; each takes some 20 bytes of memory."
+    )
+    from_retry_percent: int = number(
+        20, 0, 100, "percent", "How many of the pops read messages that are delivered again before all others."
+    )
