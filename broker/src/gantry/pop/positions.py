@@ -49,11 +49,7 @@ class Positions:
         self._offsets = offsets
         self._known: dict[Queue, _Position] = {}
         self._unsaved: deque[_Unsaved] = deque()
-
-    def listen(self) -> None:
-        """Save offsets when marks of the store move, from here on."""
-        self._store.confirmed.listen(self._save_kept)
-        self._store.flushed.listen(self._save_kept)
+        self._is_listening = False
 
     def of(self, queue: Queue) -> int | None:
         """Return where the group goes on in this queue; None when it never read there."""
@@ -87,6 +83,10 @@ class Positions:
 
     def save_later(self, queue: Queue, offset: int) -> None:
         """Commit an offset when the log is kept as far as it is written now."""
+        if not self._is_listening:  # a broker without pops does without these calls
+            self._is_listening = True
+            self._store.confirmed.listen(self._save_kept)
+            self._store.flushed.listen(self._save_kept)
         place = self._offsets.places.of(*queue)
         self._unsaved.append(_Unsaved(self._store.written.offset, queue, offset, place))
         self._save_kept(0)

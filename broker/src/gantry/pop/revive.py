@@ -69,6 +69,12 @@ class Reviver:
         self._next = dict(following)
         self._handled = dict(following)
         self._service.unhandled = self._first_unhandled
+        if following or self._service.book.leases:
+            self._listen()
+        else:
+            self._service.on_first = self._listen  # a broker without pops does without a call for every turn
+
+    def _listen(self) -> None:
         self._context.store.on_dispatched(self._on_dispatched)
 
     def rest_s(self) -> float:

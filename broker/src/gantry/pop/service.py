@@ -81,13 +81,13 @@ class PopService:
         self.positions = Positions(context.store, context.offsets)
         self.counts = PopCounts()
         self.unhandled: Callable[[], int | None] = lambda: None  # log offset of the first record that `revive` needs
+        self.on_first: Callable[[], object] | None = None  # called with the first lease
         self._turn = 0
         self._owed_from = _NOTHING  # no message of an open lease is below
         self._owed_next: int | None = None  # the same, while it is computed again
 
     def begin(self) -> None:
-        """Listen to the store; the book is read back."""
-        self.positions.listen()
+        """Keep what retention may not remove; the book is read back."""
         self._owed_from = 0
         self.context.store.retention.owe(self._owed)
 
@@ -124,6 +124,9 @@ class PopService:
 
     def enter(self, record: LeaseRecord, revive_queue: int, log_offset: int) -> None:
         """Enter a lease whose record was appended; log_offset: of its first message."""
+        if self.on_first is not None:
+            first, self.on_first = self.on_first, None
+            first()
         self.book.add(record, revive_queue)
         self._owed_from = min(self._owed_from, log_offset)
         if self._owed_next is not None:
