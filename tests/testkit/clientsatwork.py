@@ -23,6 +23,7 @@ from gantry.client.orderly import OrderlyConsumer
 from gantry.client.producer import Message, Producer, ProducerSettings
 from gantry.client.pullconsumer import PullConsumer
 from gantry.client.puller import Puller
+from gantry.client.simpleconsumer import SimpleConsumer
 from gantry.client.transaction import Outcome, StoredMessage, TransactionProducer
 from gantry.leaves.frames import Command, encode
 from gantry.model.route import MessageQueue
@@ -187,6 +188,37 @@ class PollsAssigned(Polls):
         await super().occupy(play, client)
 
 
+class Receives(Kind):
+    """One message is received; a pop is under way, and a cancelled one has to give back what it brings."""
+
+    def make(self, play: Play) -> Any:
+        for code in (RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, RequestCode.ACK_MESSAGE):
+            play.cluster.answers[MASTER, code] = refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
+        play.cluster.answers[MASTER, RequestCode.POP_MESSAGE] = silence
+        return SimpleConsumer("g", nameserver=play.cluster.nameserver, subscription=FILTERED)
+
+    async def occupy(self, play: Play, client: Any) -> None:
+        cancelled = asyncio.ensure_future(client.receive())
+        await until(lambda: play.cluster.asked(MASTER, RequestCode.POP_MESSAGE))
+        cancelled.cancel()
+        play.call(client.receive(wait_s=3600.0))
+        await until(lambda: len(play.cluster.asked(MASTER, RequestCode.POP_MESSAGE)) == 2)
+
+
+class WaitsForMessages(Receives):
+    """Nothing is there: a request waits at the broker."""
+
+    def make(self, play: Play) -> Any:
+        found = super().make(play)
+        play.cluster.answers[MASTER, RequestCode.POP_MESSAGE] = refuse(ResponseCode.POLLING_TIMEOUT)
+        play.cluster.answers[MASTER, RequestCode.NOTIFICATION] = silence
+        return found
+
+    async def occupy(self, play: Play, client: Any) -> None:
+        play.call(client.receive(wait_s=3600.0))
+        await until(lambda: play.cluster.asked(MASTER, RequestCode.NOTIFICATION))
+
+
 class Pulls(Kind):
     """The master is gone and is tested again and again; the slave does not answer."""
 
@@ -249,6 +281,6 @@ class AsksBrokers(InABlock):
 
 
 KINDS = (
-    Produces(), Transacts(), Iterates(), Listens(), Broadcasts(), Orders(), Polls(), PollsAssigned(), Pulls(),
-    Administers(), ReadsDeadLetters(), AsksBrokers(),
+    Produces(), Transacts(), Iterates(), Listens(), Broadcasts(), Orders(), Polls(), PollsAssigned(),
+    Receives(), WaitsForMessages(), Pulls(), Administers(), ReadsDeadLetters(), AsksBrokers(),
 )  # fmt: skip

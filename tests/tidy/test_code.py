@@ -35,7 +35,7 @@ SYNCHRONOUS = {"gantry.client.blockingsinks", "pyspark_gantrymq.sinksending"}
 BANNED_CALLS = {
     "time.time": ("a Clock", {"gantry.clock"}),
     "time.time_ns": ("a Clock", {"gantry.clock"}),
-    "time.sleep": ("an event", {"gantry.cli", "gantry.client.blocking", *SYNCHRONOUS}),
+    "time.sleep": ("an event", {"gantry.cli", "gantry.client.blocking", "gantry.client.blockingpop", *SYNCHRONOUS}),
     "datetime.now": ("a Clock", set()),
     "datetime.datetime.now": ("a Clock", set()),
     "datetime.datetime.utcnow": ("a Clock", set()),

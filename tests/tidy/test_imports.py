@@ -49,6 +49,8 @@ def test_the_import_contracts_hold() -> None:
         "gantry.client.consumer",
         "gantry.client.admin",
         "gantry.client.blocking",
+        "gantry.client.blockingpop",
+        "gantry.client.simpleconsumer",
         "gantry.transport.client",
         "gantry.wire.bodies",
         "gantry.cli.main",

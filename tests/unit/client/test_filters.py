@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.client.consuming.subscribing import subscriptions_of
-from gantry.client.filters import Sql, subscription_to
+from gantry.client.filters import Sql, subscription_to, subscriptions_of
 from gantry.errors import ConfigError
 
 

@@ -12,30 +12,34 @@ TYPE_CHECKING = False  # type checkers take it as true; importing `typing` would
 if TYPE_CHECKING:
     from gantry.client.admin import Admin
     from gantry.client.blocking import BlockingProducer, BlockingPuller
+    from gantry.client.blockingpop import BlockingSimpleConsumer
     from gantry.client.consumer import Consumer
     from gantry.client.filters import Sql
     from gantry.client.orderly import OrderlyConsumer
+    from gantry.client.popped import PoppedMessage
     from gantry.client.producer import Producer
     from gantry.client.pullconsumer import PullConsumer
     from gantry.client.puller import Puller
     from gantry.client.received import ReceivedMessage
     from gantry.client.results import SendResult
     from gantry.client.settings import ConsumerSettings, OrderSettings, ProducerSettings, StartFrom
+    from gantry.client.simpleconsumer import SimpleConsumer
     from gantry.client.transaction import Outcome, Rollback, Transaction, TransactionProducer, TransactionSettings
     from gantry.model.message import Message, StoredMessage
     from gantry.model.route import MessageQueue
 
 __all__ = [
-    "Admin", "BlockingProducer", "BlockingPuller", "Consumer", "ConsumerSettings", "Message", "MessageQueue",
-    "OrderSettings", "OrderlyConsumer", "Outcome", "Producer", "ProducerSettings", "PullConsumer", "Puller",
-    "ReceivedMessage", "Rollback", "SendResult", "Sql", "StartFrom", "StoredMessage", "Transaction",
-    "TransactionProducer", "TransactionSettings",
+    "Admin", "BlockingProducer", "BlockingPuller", "BlockingSimpleConsumer", "Consumer", "ConsumerSettings", "Message",
+    "MessageQueue", "OrderSettings", "OrderlyConsumer", "Outcome", "PoppedMessage", "Producer", "ProducerSettings",
+    "PullConsumer", "Puller", "ReceivedMessage", "Rollback", "SendResult", "SimpleConsumer", "Sql", "StartFrom",
+    "StoredMessage", "Transaction", "TransactionProducer", "TransactionSettings",
 ]  # fmt: skip
 
 _MODULES = {
     "Admin": "gantry.client.admin",
     "BlockingProducer": "gantry.client.blocking",
     "BlockingPuller": "gantry.client.blocking",
+    "BlockingSimpleConsumer": "gantry.client.blockingpop",
     "Consumer": "gantry.client.consumer",
     "ConsumerSettings": "gantry.client.settings",
     "Message": "gantry.model.message",
@@ -43,6 +47,7 @@ _MODULES = {
     "OrderSettings": "gantry.client.settings",
     "OrderlyConsumer": "gantry.client.orderly",
     "Outcome": "gantry.client.transaction",
+    "PoppedMessage": "gantry.client.popped",
     "Producer": "gantry.client.producer",
     "ProducerSettings": "gantry.client.settings",
     "PullConsumer": "gantry.client.pullconsumer",
@@ -50,6 +55,7 @@ _MODULES = {
     "ReceivedMessage": "gantry.client.received",
     "Rollback": "gantry.client.transaction",
     "SendResult": "gantry.client.results",
+    "SimpleConsumer": "gantry.client.simpleconsumer",
     "Sql": "gantry.client.filters",
     "StartFrom": "gantry.client.settings",
     "StoredMessage": "gantry.model.message",

@@ -39,8 +39,8 @@ from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.ready import Ready
 from gantry.client.consuming.rebalance import Rebalance, Share
 from gantry.client.consuming.redelivery import Redelivery
-from gantry.client.consuming.subscribing import check_filters, subscriptions_of
-from gantry.client.filters import Filter, Sql
+from gantry.client.consuming.subscribing import check_filters
+from gantry.client.filters import Filter, Sql, subscriptions_of
 from gantry.client.hooks import called
 from gantry.client.identity import ClientIdentity
 from gantry.client.lifecycle import Lifecycle

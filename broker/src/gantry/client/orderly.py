@@ -30,8 +30,8 @@ from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.orderlyqueue import OrderlyQueue, Surroundings
 from gantry.client.consuming.queuelocks import QueueLockClient
 from gantry.client.consuming.rebalance import Rebalance
-from gantry.client.consuming.subscribing import check_filters, subscriptions_of
-from gantry.client.filters import Filter, Sql
+from gantry.client.consuming.subscribing import check_filters
+from gantry.client.filters import Filter, Sql, subscriptions_of
 from gantry.client.identity import ClientIdentity
 from gantry.client.lifecycle import Lifecycle
 from gantry.client.received import ReceivedMessage

@@ -7,44 +7,31 @@ the invisible time carries it.  A changed message has a new receipt, and the old
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+import logging
+from collections.abc import Iterable, Mapping
 
-from gantry.leaves import fields
 from gantry.model.message import StoredMessage
-from gantry.model.names import RETRY_PREFIX
+from gantry.model.subscription import Subscription
+from gantry.pop.handle import ORDERLY_QUEUE, ReceiptHandle, decode, encode, real_topic
 
-NORMAL, RETRY, RETRY_V2 = 0, 1, 2  # the flag of a receipt: which topic its message stands in
-ORDERLY_QUEUE = 999  # the revive queue of orderly pops: their leases are not in the revive topic
-_PARTS = 8
-_RECEIPT_CHARACTERS_MAX = 512
+log = logging.getLogger(__name__)
 
 
-class Receipt(NamedTuple):
-    """Where a popped message stands and which lease it belongs to; times in milliseconds of the broker's clock."""
+class Receipt(ReceiptHandle):
+    """Where a popped message stands and which lease it belongs to: the fields of a `ReceiptHandle`."""
 
-    start_offset: int  # of the lease: the first queue offset of the pop in this queue
-    pop_ms: int
-    invisible_ms: int
-    revive_queue: int
-    flag: int
-    broker_name: str
-    queue_id: int
-    queue_offset: int
+    __slots__ = ()
 
     @staticmethod
     def parse(text: str) -> Receipt:
         """Read the text of a receipt; ValueError when it is none.  RocketMQ's proxy adds a ninth part, ignored here."""
-        parts = text.split(" ") if len(text) <= _RECEIPT_CHARACTERS_MAX else []
-        name = parts.pop(5) if len(parts) in (_PARTS, _PARTS + 1) else ""
-        numbers = [number for part in parts[: _PARTS - 1] if (number := fields.integer(part)) is not None]
-        if not name or len(numbers) != _PARTS - 1 or min(numbers) < 0 or numbers[4] > RETRY_V2:
+        handle = decode(text) or decode(text.rpartition(" ")[0])
+        if handle is None:
             raise ValueError(f"receipt {text[:60]!r}: not the text that came with a popped message")
-        start, pop_ms, invisible_ms, revive_queue, flag, queue_id, queue_offset = numbers
-        return Receipt(start, pop_ms, invisible_ms, revive_queue, flag, name, queue_id, queue_offset)
+        return Receipt(*handle)
 
     def __str__(self) -> str:
-        return " ".join(map(str, self))
+        return encode(self)
 
     @property
     def is_orderly(self) -> bool:
@@ -53,17 +40,32 @@ class Receipt(NamedTuple):
 
     def topic_of(self, group: str, topic: str) -> str:
         """Return the topic that the message stands in, for requests: the topic itself or the group's retry topic."""
-        return topic if self.flag == NORMAL else retry_topic(group, topic, self.flag)
+        return real_topic(topic, group, self.flag)
 
     def changed(self, pop_ms: int, invisible_ms: int, revive_queue: int) -> Receipt:
         """Return the receipt after a change of the invisible time: a lease of this message alone."""
-        place = self.flag, self.broker_name, self.queue_id, self.queue_offset
-        return Receipt(self.queue_offset, pop_ms, invisible_ms, revive_queue, *place)
+        return Receipt(
+            self.offset, pop_ms, invisible_ms, revive_queue, self.flag, self.broker, self.queue_id, self.offset
+        )
 
 
-def retry_topic(group: str, topic: str, flag: int = RETRY) -> str:
-    """Return the topic of a group's messages of `topic` that are delivered again by pops."""
-    return f"{RETRY_PREFIX}{group}{'+' if flag == RETRY_V2 else '_'}{topic}"
+def matching(
+    messages: Iterable[PoppedMessage], subscription: Subscription
+) -> tuple[list[PoppedMessage], list[Receipt]]:
+    """Return the messages that a subscription wants, and the receipts of the others, which are to be acknowledged.
+
+    Brokers compare hashes of tags only.  A record so damaged that its lease is unknown is in neither: its lease ends.
+    """
+    wanted, unwanted = list[PoppedMessage](), list[Receipt]()
+    tags = subscription.tags
+    for message in messages:
+        if message.receipt is None:
+            log.error("%r: the record cannot be read and is passed over: %s", message, message.decode_error)
+        elif not tags or message.tags in tags:
+            wanted.append(message)
+        else:
+            unwanted.append(message.receipt)
+    return wanted, unwanted
 
 
 class PoppedMessage:
@@ -123,3 +125,10 @@ class PoppedMessage:
     def __repr__(self) -> str:
         stored = self.stored
         return f"PoppedMessage({stored.topic}, {stored.broker_name}/{stored.queue_id}, {stored.queue_offset})"
+
+
+def receipt_of(message: PoppedMessage) -> Receipt:
+    """Return the receipt of a message that is to be settled; ValueError when it has none."""
+    if message.receipt is None:
+        raise ValueError(f"{message!r}: its record is damaged and it has no receipt; its lease can only expire")
+    return message.receipt

@@ -15,18 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.popped import Receipt
-from gantry.client.requests import pop_requests
-from gantry.client.requests.pop_requests import ANY_QUEUE, PopResult, PopSettings
+from gantry.client.popped import PoppedMessage, Receipt, receipt_of
+from gantry.client.received import LEVEL_DEAD
+from gantry.client.requests import pop_requests, questions
+from gantry.client.requests.pop_requests import ANY_QUEUE, GIVEN_BACK_MS, PopResult, PopSettings
 from gantry.client.requests.question import Question
 from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.route import MessageQueue
+from gantry.wire.codes import ResponseCode
 
 T = TypeVar("T")
 
@@ -34,7 +35,6 @@ TIMEOUT_S = 10.0  # of settling with all its attempts: longer than a failover of
 _ATTEMPT_S = 3.0
 _MARGIN_S = 10.0  # for the answer beyond the time that a broker may hold a pop
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.1, 1.0
-GIVEN_BACK_MS = 1000  # RocketMQ's proxy uses the same for the messages of a client that is gone
 
 
 class Popping:
@@ -81,24 +81,18 @@ class Popping:
         OutcomeUnknownError when the time is up.  A receipt that has expired is no error.
         """
         receipts = list(receipts)
-        parts: dict[tuple[str, Receipt | None], list[int]] = defaultdict(list)
-        for index, receipt in enumerate(receipts):
-            parts[receipt.broker_name, None if pop_requests.can_batch(receipt) else receipt].append(index)
         done: list[GantryError | None] = [None] * len(receipts)
 
-        async def acknowledge(indexes: Sequence[int]) -> None:
-            some = [receipts[index] for index in indexes]
-            one_by_one = len(some) == 1 or not pop_requests.can_batch(some[0])
-            question = (
-                pop_requests.ack(group, topic, some[0]) if one_by_one else pop_requests.ack_batch(group, topic, some)
-            )
+        async def acknowledge(indexes: Sequence[int], question: Question[None]) -> None:
             try:
-                await self._until_done(_place(topic, some[0]), question, timeout_s)
+                await self._until_done(_place(topic, receipts[indexes[0]]), question, timeout_s)
             except GantryError as error:
                 for index in indexes:
                     done[index] = error
 
-        await asyncio.gather(*map(acknowledge, parts.values()))
+        await asyncio.gather(
+            *(acknowledge(*request) for request in pop_requests.ack_requests(group, topic, receipts))
+        )
         return done
 
     async def change(
@@ -127,15 +121,41 @@ class Popping:
         question = pop_requests.forward_to_dlq(group, topic, receipt)
         await self._until_done(_place(topic, receipt), question, timeout_s)
 
+    async def give_up(self, group: str, message: PoppedMessage, timeout_s: float = TIMEOUT_S) -> None:
+        """Make a message a dead letter as `bury` does; RocketMQ's brokers get a send-back and an acknowledgement."""
+        receipt = receipt_of(message)
+        try:
+            await self.bury(group, message.topic, receipt, timeout_s)
+            return
+        except RefusedError as error:
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        # In this order: a crash in between leaves a second dead letter at worst.
+        question = questions.send_back(group, message.stored, LEVEL_DEAD, 0)
+        await self._until_done(_place(message.topic, receipt), question, timeout_s)
+        for failure in await self.ack(group, message.topic, [receipt], timeout_s):
+            if failure is not None:
+                raise failure
+
+    async def is_orderly(self, group: str, topic: str) -> bool:
+        """Return whether a group consumes in order, as the first broker that answers has it; errors as of `pop`."""
+        failure: GantryError | None = None
+        for target in await self.targets(topic):
+            try:
+                return await self._once(target, pop_requests.is_orderly(group), _ATTEMPT_S)
+            except GantryError as error:
+                failure = error
+        raise failure or UnreachableError(f"topic {topic}: no broker has a queue that may be read")
+
     async def keep_owner(self, client_id: str, groups: Iterable[str], queue: MessageQueue) -> None:
         """Tell a queue's broker that a client lives, once: see `pop_requests.keep_owners`.  Errors are those of `pop`,
         RefusedError 3 from RocketMQ's brokers.
         """
         await self._once(queue, pop_requests.keep_owners(client_id, groups), _ATTEMPT_S)
 
-    async def end_owner(self, client_id: str, groups: Iterable[str], queue: MessageQueue) -> None:
+    async def end_owner(self, client_id: str, group: str, queue: MessageQueue) -> None:
         """Tell a queue's broker that a client ends, once: its leases become visible.  Errors as of `keep_owner`."""
-        await self._once(queue, pop_requests.end_owner(client_id, groups), _ATTEMPT_S)
+        await self._once(queue, pop_requests.end_owner(client_id, group), _ATTEMPT_S)
 
     async def _once(self, queue: MessageQueue, question: Question[T], timeout_s: float) -> T:
         try:
@@ -169,4 +189,4 @@ class Popping:
 
 def _place(topic: str, receipt: Receipt) -> MessageQueue:
     """Return where a message is for the route: the retry topics of a group have no route of their own here."""
-    return MessageQueue(topic, receipt.broker_name, receipt.queue_id)
+    return MessageQueue(topic, receipt.broker, receipt.queue_id)

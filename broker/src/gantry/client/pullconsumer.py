@@ -27,8 +27,8 @@ from gantry.client.consuming.intake import Memory, Starts
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.pulledqueue import At, PulledQueue
 from gantry.client.consuming.rebalance import Rebalance
-from gantry.client.consuming.subscribing import check_filters, subscriptions_of
-from gantry.client.filters import Filter, Sql, subscription_to
+from gantry.client.consuming.subscribing import check_filters
+from gantry.client.filters import Filter, Sql, subscription_to, subscriptions_of
 from gantry.client.identity import ClientIdentity
 from gantry.client.lifecycle import Lifecycle
 from gantry.client.requests.questions import PullSettings

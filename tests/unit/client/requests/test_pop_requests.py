@@ -7,13 +7,14 @@ import json
 
 import pytest
 
-from gantry.client.popped import NORMAL, RETRY, RETRY_V2, Receipt
+from gantry.client.popped import Receipt
 from gantry.client.requests import pop_requests
 from gantry.client.requests.pop_requests import ANY_QUEUE, PopResult, PopSettings, PopStatus
 from gantry.errors import RefusedError, RemoteProtocolError
 from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
+from gantry.pop.handle import NORMAL, RETRY_V1, RETRY_V2
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 from testkit.leasing import stored
@@ -21,7 +22,7 @@ from testkit.leasing import stored
 ANY = MessageQueue("T", "broker-a", ANY_QUEUE)
 SETTINGS = PopSettings("g", Subscription("T"))
 LEASE = {"popTime": "1700", "invisibleTime": "60000", "reviveQid": "3", "restNum": "5"}
-FORWARDED = Receipt(40, 1700, 60000, 3, RETRY, "broker-a", 2, 41)
+FORWARDED = Receipt(40, 1700, 60000, 3, RETRY_V1, "broker-a", 2, 41)
 
 
 def popped(body: bytes, settings: PopSettings = SETTINGS, code: int = 0, **ext: str) -> PopResult:
@@ -108,7 +109,7 @@ def test_requests_about_a_message_name_the_topic_that_it_stands_in() -> None:
 
 
 def test_a_batch_names_each_lease_once_with_a_bit_for_each_message() -> None:
-    others = [FORWARDED._replace(queue_offset=offset) for offset in (40, 49)]
+    others = [FORWARDED._replace(offset=offset) for offset in (40, 49)]
     command = pop_requests.ack_batch("g", "T", [FORWARDED, *others, FORWARDED._replace(flag=NORMAL)]).command
     retried, normal = json.loads(command.body)["acks"]
     assert (retried["t"], retried["r"], base64.b64decode(retried["b"])) == ("T", "1", bytes([0b11, 0b10]))
@@ -118,7 +119,7 @@ def test_a_batch_names_each_lease_once_with_a_bit_for_each_message() -> None:
 def test_an_orderly_receipt_and_one_far_from_the_start_of_its_lease_go_alone() -> None:
     assert pop_requests.can_batch(FORWARDED)
     assert not pop_requests.can_batch(FORWARDED._replace(revive_queue=999))
-    assert not pop_requests.can_batch(FORWARDED._replace(queue_offset=10_000_000))
+    assert not pop_requests.can_batch(FORWARDED._replace(offset=10_000_000))
 
 
 def test_a_change_gives_the_receipt_of_a_lease_of_this_message_alone() -> None:

@@ -1,9 +1,4 @@
-"""Makes a consumer's subscriptions from its parameters; the same for every kind of consumer.
-
-The version is the time at which the consumer was made.  Brokers keep the newest subscription of each topic, so the
-member that was started last decides.
-
-    subscription={"Orders": "paid || refunded", "Payments": Sql("amount > 100 AND region = 'eu'")}
+"""Checks a consumer's filters at its start; the same for every kind of consumer.
 
 An expression in SQL92 is compiled by the brokers (`broker/docs/filters.md` has the language).  A consumer that has one
 asks a broker of its topic at its start, as RocketMQ's does, so that an invalid expression raises an exception there.
@@ -12,38 +7,18 @@ asks a broker of its topic at its start, as RocketMQ's does, so that an invalid 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.filters import Filter, subscription_to
 from gantry.client.requests import questions
-from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, UnreachableError
-from gantry.model.names import group_fault, retry_topic, topic_fault
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.subscription import TAG_EXPRESSION, Subscription
 from gantry.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
 _CHECK_S = 3.0  # RocketMQ's
-
-
-def subscriptions_of(
-    group: str, subscription: Mapping[str, Filter], now_ms: int, *, with_retries: bool = False
-) -> tuple[Subscription, ...]:
-    """Return a subscription for each topic, and for the group's retry topic if wanted; ConfigError for invalid
-    names.
-    """
-    faults = [group_fault(group), *map(topic_fault, subscription)]
-    if not subscription:
-        faults.append("a consumer subscribes to at least one topic")
-    for fault in faults:
-        if fault is not None:
-            raise ConfigError(fault)
-    all_wanted = dict(subscription)
-    if with_retries:
-        all_wanted.setdefault(retry_topic(group), "*")
-    return tuple(subscription_to(topic, wanted, now_ms) for topic, wanted in all_wanted.items())
 
 
 async def check_filters(

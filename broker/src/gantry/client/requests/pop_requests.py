@@ -23,7 +23,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from gantry.client.popped import NORMAL, RETRY, RETRY_V2, PoppedMessage, Receipt
+from gantry.client.popped import PoppedMessage, Receipt
+from gantry.client.requests import admin_requests
 from gantry.client.requests.question import Question, nothing, number, require
 from gantry.errors import RemoteProtocolError
 from gantry.leaves import fields
@@ -32,6 +33,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.names import is_retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
+from gantry.pop.handle import NORMAL, RETRY_V1, RETRY_V2
 from gantry.wire import record
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -39,7 +41,7 @@ from gantry.wire.command import request
 
 ANY_QUEUE = -1  # as the queue of a pop: all queues of the broker
 POP_COUNT_MAX = 32  # brokers refuse more
-FORWARD_TO_DLQ, KEEP_POP_OWNERS, END_POP_OWNER = 24043, 24041, 24042
+GIVEN_BACK_MS = 1000  # RocketMQ's proxy uses the same for the messages of a client that is gone
 _ACK_BITS_MAX = 4096  # offsets that one entry of a batch of acknowledgements spans
 
 _CK, _FIRST_POP_MS = "POP_CK", "1ST_POP_TIME"
@@ -60,6 +62,8 @@ _STATUS = {
     ResponseCode.POLLING_TIMEOUT: PopStatus.EMPTY,
     ResponseCode.POLLING_FULL: PopStatus.TOO_MANY,
 }
+
+_NOT_ORDERLY = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.REQUEST_CODE_NOT_SUPPORTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +88,13 @@ class PopResult:
     messages: tuple[PoppedMessage, ...] = ()
     unread: tuple[Receipt, ...] = ()  # popped, but left out here: their bodies would have filled the memory
     rest: int = 0  # how many messages are left, as the broker estimates
+
+
+def check_receive(count_max: int, invisible_s: float, wait_s: float) -> None:
+    """Raise ValueError when no broker would accept a pop with these values."""
+    if not 0 < count_max <= POP_COUNT_MAX or not invisible_s > 0 or wait_s < 0:
+        text = f"max_messages {count_max}, invisible_s {invisible_s}, wait_s {wait_s}"
+        raise ValueError(f"{text}: expected 1 to {POP_COUNT_MAX} messages, above 0 s invisible, no negative wait")
 
 
 def pop(queue: MessageQueue, settings: PopSettings, attempt_id: str = "") -> Question[PopResult]:
@@ -131,20 +142,36 @@ def ack_batch(group: str, topic: str, receipts: Sequence[Receipt]) -> Question[N
     """Acknowledge several messages of one topic and broker; they are not orderly, and `can_batch` each."""
     by_lease: dict[tuple[str, int, int, int, int, int], list[int]] = defaultdict(list)
     for one in receipts:
-        lease = str(one.flag), one.start_offset, one.queue_id, one.revive_queue, one.pop_ms, one.invisible_ms
-        by_lease[lease].append(one.queue_offset - one.start_offset)
+        lease = str(one.flag), one.start, one.queue_id, one.revive_queue, one.pop_ms, one.invisible_ms
+        by_lease[lease].append(one.offset - one.start)
     acks = [
         {"c": group, "t": topic, "r": flag, "so": start, "q": queue_id, "rq": revive, "pt": pop_ms, "it": invisible_ms,
          "b": base64.b64encode(_bits(places)).decode()}
         for (flag, start, queue_id, revive, pop_ms, invisible_ms), places in by_lease.items()
     ]  # fmt: skip
-    body = dumps({"brokerName": receipts[0].broker_name, "acks": acks})
-    return Question(request(RequestCode.BATCH_ACK_MESSAGE, {"bname": receipts[0].broker_name}, body), nothing)
+    body = dumps({"brokerName": receipts[0].broker, "acks": acks})
+    return Question(request(RequestCode.BATCH_ACK_MESSAGE, {"bname": receipts[0].broker}, body), nothing)
+
+
+def ack_requests(group: str, topic: str, receipts: Sequence[Receipt]) -> list[tuple[list[int], Question[None]]]:
+    """Return the requests that acknowledge messages of a topic, each with the indexes of its receipts.
+
+    The receipts of one broker go together where a batch can hold them.
+    """
+    parts: dict[tuple[str, Receipt | None], list[int]] = defaultdict(list)
+    for index, receipt in enumerate(receipts):
+        parts[receipt.broker, None if can_batch(receipt) else receipt].append(index)
+    return [
+        (indexes, ack_batch(group, topic, [receipts[index] for index in indexes]))
+        if len(indexes) > 1 and can_batch(receipts[indexes[0]])
+        else (indexes, ack(group, topic, receipts[indexes[0]]))
+        for indexes in parts.values()
+    ]
 
 
 def can_batch(receipt: Receipt) -> bool:
     """Return whether a batch of acknowledgements can hold this one: its place in the lease is a bit."""
-    return not receipt.is_orderly and 0 <= receipt.queue_offset - receipt.start_offset < _ACK_BITS_MAX
+    return not receipt.is_orderly and 0 <= receipt.offset - receipt.start < _ACK_BITS_MAX
 
 
 def change(group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Question[Receipt]:
@@ -161,9 +188,19 @@ def change(group: str, topic: str, receipt: Receipt, invisible_ms: int) -> Quest
     return Question(request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, ext), read)
 
 
+def is_orderly(group: str) -> Question[bool]:
+    """Ask a broker whether a group consumes in order; a broker before RocketMQ 5 and a new group do not."""
+    question = admin_requests.group_config(group)
+
+    def read(reply: Command) -> bool:
+        return reply.code not in _NOT_ORDERLY and question.read(reply).consume_orderly
+
+    return Question(question.command, read)
+
+
 def forward_to_dlq(group: str, topic: str, receipt: Receipt) -> Question[None]:
     """Make a message a dead letter of the group, and acknowledge it; a repetition changes nothing."""
-    return Question(request(FORWARD_TO_DLQ, _of_message(group, topic, receipt)), nothing)
+    return Question(request(RequestCode.FORWARD_TO_DLQ, _of_message(group, topic, receipt)), nothing)
 
 
 def notification(queue: MessageQueue, settings: PopSettings, attempt_id: str = "") -> Question[bool]:
@@ -190,12 +227,13 @@ def notification(queue: MessageQueue, settings: PopSettings, attempt_id: str = "
 
 def keep_owners(client_id: str, groups: Iterable[str]) -> Question[None]:
     """Tell a broker that a client lives and has leases in these groups; due every ten seconds."""
-    return Question(request(KEEP_POP_OWNERS, {}, dumps({"clientId": client_id, "groups": sorted(groups)})), nothing)
+    body = dumps({"clientId": client_id, "groups": sorted(groups)})
+    return Question(request(RequestCode.KEEP_POP_OWNERS, {}, body), nothing)
 
 
-def end_owner(client_id: str, groups: Iterable[str]) -> Question[None]:
-    """Tell a broker that a client ends: what it has not acknowledged becomes visible after a second."""
-    return Question(request(END_POP_OWNER, {}, dumps({"clientId": client_id, "groups": sorted(groups)})), nothing)
+def end_owner(client_id: str, group: str) -> Question[None]:
+    """Tell a broker that a client ends: what it has not acknowledged in this group becomes visible after a second."""
+    return Question(request(RequestCode.END_POP_OWNER, {"clientId": client_id, "consumerGroup": group}), nothing)
 
 
 class _Leases:
@@ -218,7 +256,7 @@ class _Leases:
         for stored in found:
             receipt = self._own_receipt(stored) or self._receipt(stored, ranks)
             if receipt is not None:
-                seen.add((receipt.flag, receipt.queue_id, receipt.queue_offset))
+                seen.add((receipt.flag, receipt.queue_id, receipt.offset))
                 stored = self._completed(stored, receipt)
             messages.append(PoppedMessage(stored, receipt))
         unread = [
@@ -239,7 +277,7 @@ class _Leases:
             receipt = Receipt.parse(stored.properties.get(_CK, ""))
         except ValueError:
             return None
-        told = receipt.pop_ms, receipt.broker_name, receipt.queue_id, receipt.queue_offset
+        told = receipt.pop_ms, receipt.broker, receipt.queue_id, receipt.offset
         meant = self._lease[0], self._broker_name, stored.queue_id, stored.queue_offset
         return receipt if receipt.flag != NORMAL and told == meant else None
 
@@ -266,7 +304,7 @@ class _Leases:
         topic = self._topic if is_retry_topic(stored.topic) else stored.topic
         properties = {_FIRST_POP_MS: str(receipt.pop_ms), **stored.properties, _CK: str(receipt)}
         place = receipt.flag, receipt.queue_id
-        count = self._counts.get((*place, receipt.queue_offset)) or self._counts.get((*place, None)) or 0
+        count = self._counts.get((*place, receipt.offset)) or self._counts.get((*place, None)) or 0
         return replace(stored, topic=topic, properties=properties, reconsume_times=count or stored.reconsume_times)
 
 
@@ -302,7 +340,7 @@ def _flag_of(topic: str) -> int:
     """Return the flag of the topic that a record names: a broker may return retry topics under their own names."""
     if not is_retry_topic(topic):
         return NORMAL
-    return RETRY_V2 if "+" in topic else RETRY
+    return RETRY_V2 if "+" in topic else RETRY_V1
 
 
 def _of_message(group: str, topic: str, receipt: Receipt) -> dict[str, str]:
@@ -310,9 +348,9 @@ def _of_message(group: str, topic: str, receipt: Receipt) -> dict[str, str]:
         "consumerGroup": group,
         "topic": receipt.topic_of(group, topic),
         "queueId": str(receipt.queue_id),
-        "offset": str(receipt.queue_offset),
+        "offset": str(receipt.offset),
         "extraInfo": str(receipt),
-        "bname": receipt.broker_name,
+        "bname": receipt.broker,
     }
 
 

@@ -1,0 +1,34 @@
+"""The order in which a simple consumer asks its places: each topic on each broker has its turn.
+
+Each round begins one place further.  A place that failed is left out for a moment if there is another one, because a
+broker that does not answer would take its whole time-out in every round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import Subscription
+
+SHUN_S = 2.0
+Place = tuple[MessageQueue, Subscription]
+
+
+class PopTurns:
+    """Whose turn it is; times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._next = 0
+        self._shunned: dict[MessageQueue, float] = {}  # places that failed, until this time
+
+    def order(self, places: Sequence[Place], now_s: float) -> list[Place]:
+        """Return the places to ask in this round, in their order."""
+        self._shunned = {target: until for target, until in self._shunned.items() if until > now_s}
+        asked = [place for place in places if place[0] not in self._shunned] or list(places)
+        first, self._next = self._next % max(1, len(asked)), self._next + 1
+        return asked[first:] + asked[:first]
+
+    def failed(self, target: MessageQueue, now_s: float) -> None:
+        """Note that a place did not answer or refused."""
+        self._shunned[target] = now_s + SHUN_S
