@@ -146,14 +146,14 @@ async def test_members_keep_their_queues_while_the_master_is_away_and_when_it_is
                 pair.members[0].kill()
                 # Each asks again who is in the group: the slave knows both.
                 for member in (one, other):
-                    member._rebalance.hurry()
+                    member._source.members_changed()
                 await until(lambda: set(seen) == set(wanted[:60]))
                 sending = asyncio.gather(*(producer.send(Message("orders", body)) for body in wanted[60:]))
                 await asyncio.to_thread(pair.start, 0)
                 await sending
                 await until(lambda: set(seen) == set(wanted))
                 for member in (one, other):
-                    member._rebalance.hurry()
+                    member._source.members_changed()
                 await asyncio.sleep(0.5)
                 await until(lambda: [one.queues, other.queues] == shares)
 

@@ -141,7 +141,7 @@ class Listens(Kind):
         return Consumer("g", nameserver=where, subscription=FILTERED, settings=SETTINGS, listener=play.listen)
 
     async def occupy(self, play: Play, client: Any) -> None:
-        await until(lambda: play.hanging == 2 and client._redelivery._waiting)
+        await until(lambda: play.hanging == 2 and client._source._redelivery._waiting)
         ext = {"consumerGroup": "g", "brokerName": MASTER}
         play.ask_client(request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, record(0)))
         await until(lambda: play.hanging == 3)
@@ -202,6 +202,35 @@ class Receives(Kind):
         await until(lambda: play.cluster.asked(MASTER, RequestCode.POP_MESSAGE))
         cancelled.cancel()
         play.call(client.receive(wait_s=3600.0))
+        await until(lambda: len(play.cluster.asked(MASTER, RequestCode.POP_MESSAGE)) == 2)
+
+
+class ListensToPops(Receives):
+    """Messages are in work, one failed and its broker does not say what becomes of it, and a pop is held."""
+
+    def make(self, play: Play) -> Any:
+        super().make(play)
+        pops: list[Command] = []
+
+        def pop(command: Command) -> Command | None:
+            pops.append(command)
+            if len(pops) > 1:
+                return None
+            infos = {"startOffsetInfo": "0 0 0", "msgOffsetInfo": "0 0 0,1,2", "restNum": "0"}
+            ext = {"popTime": "1", "invisibleTime": "60000", "reviveQid": "0", **infos}
+            return reply(command, ext=ext, body=b"".join(map(record, range(3))))
+
+        play.cluster.answers[MASTER, RequestCode.POP_MESSAGE] = pop
+        play.cluster.answers[MASTER, RequestCode.CHANGE_MESSAGE_INVISIBLETIME] = silence
+        where, listen = play.cluster.nameserver, play.listen
+        return Consumer(
+            "g", nameserver=where, subscription=FILTERED, settings=SETTINGS, listener=listen, mode="pop"
+        )
+
+    async def occupy(self, play: Play, client: Any) -> None:
+        await until(lambda: play.hanging == 2)
+        for code in (RequestCode.CHANGE_MESSAGE_INVISIBLETIME, RequestCode.KEEP_POP_OWNERS):
+            await until(lambda code=code: play.cluster.asked(MASTER, code))  # type: ignore[misc]
         await until(lambda: len(play.cluster.asked(MASTER, RequestCode.POP_MESSAGE)) == 2)
 
 
@@ -282,5 +311,5 @@ class AsksBrokers(InABlock):
 
 KINDS = (
     Produces(), Transacts(), Iterates(), Listens(), Broadcasts(), Orders(), Polls(), PollsAssigned(),
-    Receives(), WaitsForMessages(), Pulls(), Administers(), ReadsDeadLetters(), AsksBrokers(),
+    Receives(), WaitsForMessages(), ListensToPops(), Pulls(), Administers(), ReadsDeadLetters(), AsksBrokers(),
 )  # fmt: skip

@@ -75,7 +75,7 @@ async def retries(cluster: OneQueue) -> AsyncIterator[Calls]:
         async def works() -> None:
             for message in held:
                 await message.ack()
-            while not any(intake.progress == 3 for intake, _ in consumer._intakes.values()):
+            while not any(intake.progress == 3 for intake, _ in consumer._source._intakes.values()):
                 await (await anext(consumer)).ack()
 
         yield takes, works

@@ -207,7 +207,7 @@ async def test_a_notice_that_comes_as_the_consumer_stops_does_not_keep_it_runnin
         await until(lambda: len(consumer.queues) == 1)
         await asyncio.sleep(0.01)
         # Both within one turn of the loop: asyncio.wait_for would take the notice and forget the cancellation.
-        consumer._rebalance.hurry()
+        consumer._source.members_changed()
         stopping = asyncio.ensure_future(consumer.stop())
         async with asyncio.timeout(HANG_S):
             await stopping

@@ -108,7 +108,7 @@ async def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(
             gate.set()
             await asyncio.wait([worker])
 
-        monkeypatch.setattr(consumer, "_commit", committing)
+        monkeypatch.setattr(consumer._source, "_commit", committing)
         await consumer.stop()
         with pytest.raises(ClosedError, match="too late"):
             await worker
@@ -122,7 +122,7 @@ async def test_one_that_stops_the_consumer_does_not_wait_for_what_it_has_in_hand
 async def test_an_ack_after_a_reset_returns_false() -> None:
     async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster, member(cluster) as consumer:
         message = await anext(consumer)
-        consumer._move({message.queue: 0})
+        consumer._source.move({message.queue: 0})
         assert await message.ack() is False
         again = await anext(consumer)
         assert await again.ack() is True and await again.ack() is True
@@ -131,13 +131,13 @@ async def test_an_ack_after_a_reset_returns_false() -> None:
 async def test_messages_of_a_queue_that_moved_do_not_pile_up_while_nobody_takes_them() -> None:
     async with asyncio.timeout(HANG_S), OneQueue(count=20) as cluster, member(cluster) as consumer:
         queue = MessageQueue("T", "broker-a", 0)
-        await until(lambda: queue in consumer._intakes)
-        intake, _ = consumer._intakes[queue]
+        await until(lambda: queue in consumer._source._intakes)
+        intake, _ = consumer._source._intakes[queue]
         for _ in range(5):
             await until(lambda: intake.info().count == 20)
-            consumer._move({queue: 0})
+            consumer._source.move({queue: 0})
         await until(lambda: intake.info().count == 20)
-        assert len(consumer._ready.items) == 20
+        assert len(consumer._source._ready.items) == 20
         assert [(await anext(consumer)).queue_offset for _ in range(20)] == list(range(20))
 
 

@@ -221,4 +221,4 @@ async def test_a_message_without_a_receipt_cannot_be_settled() -> None:
     async with asyncio.timeout(HANG_S), LeasingCluster({"T": 1}) as cluster, member(cluster) as consumer:
         (message,) = await consumer.receive()
         with pytest.raises(ValueError, match="no receipt"):
-            await consumer.ack(PoppedMessage(message.stored, None))
+            await consumer.ack(PoppedMessage(message.stored, None, "T"))

@@ -38,6 +38,7 @@ from gantry.errors import (
     RemoteProtocolError,
     UnreachableError,
 )
+from gantry.model.names import is_retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import CONSUME_POP, Subscription
 from gantry.transport import forked
@@ -73,7 +74,7 @@ class BlockingSimpleConsumer:
             raise ConfigError("start_from is TIMESTAMP, expected FIRST or LAST; reset the group to a time instead")
         self.group = group
         clock = clock or SystemClock()
-        self._subscriptions = subscriptions_of(group, subscription, clock.now_ms())
+        self._subscriptions = subscriptions_of(group, subscription, clock.now_ms(), with_retries=True)
         self._start_from = start_from
         self._timeout_s = timeout_s  # of one settling call with all its attempts
         self._identity = ClientIdentity(nameserver_list(nameserver)[0], clock)
@@ -127,7 +128,7 @@ class BlockingSimpleConsumer:
         """Finish messages, many in one request."""
         by_topic: dict[str, list[Receipt]] = defaultdict(list)
         for message in [messages] if isinstance(messages, PoppedMessage) else messages:
-            by_topic[message.topic].append(receipt_of(message))
+            by_topic[message.source].append(receipt_of(message))
         failure: GantryError | None = None
         for topic, receipts in by_topic.items():
             try:
@@ -142,12 +143,12 @@ class BlockingSimpleConsumer:
         if seconds < 0:
             raise ValueError(f"seconds is {seconds}, expected a number that is not negative")
         receipt = receipt_of(message)
-        question = pop_requests.change(self.group, message.topic, receipt, int(seconds * 1000))
-        message.receipt = self._until_done(message.topic, receipt, question, only_if_unsent=True)
+        question = pop_requests.change(self.group, message.source, receipt, int(seconds * 1000))
+        message.receipt = self._until_done(message.source, receipt, question, only_if_unsent=True)
 
     def give_up(self, message: PoppedMessage) -> None:
         """Make a message a dead letter of the group at once."""
-        receipt, topic = receipt_of(message), message.topic
+        receipt, topic = receipt_of(message), message.source
         try:
             self._until_done(topic, receipt, pop_requests.forward_to_dlq(self.group, topic, receipt))
             return
@@ -161,14 +162,19 @@ class BlockingSimpleConsumer:
     def _places(self) -> list[Place]:
         found: list[Place] = []
         failure: GantryError | None = None
+        now = time.monotonic()
         for subscription in self._subscriptions:
-            try:
-                queues = self._receiving.route(subscription.topic).queues_to_read(subscription.topic)
-            except _FAULTS as error:
-                failure = failure or error
+            topic = subscription.topic
+            if self._turns.is_absent(topic, now):
                 continue
-            names = sorted({queue.broker_name for queue in queues})
-            found += [(MessageQueue(subscription.topic, name, ANY_QUEUE), subscription) for name in names]
+            try:
+                names = sorted({queue.broker_name for queue in self._receiving.route(topic).queues_to_read(topic)})
+                found += [(MessageQueue(topic, name, ANY_QUEUE), subscription) for name in names]
+            except _FAULTS as error:
+                if is_retry_topic(topic):
+                    self._turns.absent(topic, now)  # of a group without redeliveries
+                else:
+                    failure = failure or error
         if not found and failure is not None:
             raise failure
         return found
@@ -202,7 +208,7 @@ class BlockingSimpleConsumer:
         wanted, unwanted = matching(result.messages, subscription)
         if unwanted:
             try:
-                self._ack(subscription.topic, unwanted)
+                self._ack(subscription.topic, list(map(receipt_of, unwanted)))
             except GantryError:
                 pass  # they come again, and are not wanted then either
         for receipt in result.unread:

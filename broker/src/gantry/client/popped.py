@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 
-from gantry.model.message import StoredMessage
+from gantry.model.message import RETRY_TOPIC, StoredMessage
+from gantry.model.names import is_retry_topic
 from gantry.model.subscription import Subscription
 from gantry.pop.handle import ORDERLY_QUEUE, ReceiptHandle, decode, encode, real_topic
 
@@ -40,7 +41,7 @@ class Receipt(ReceiptHandle):
 
     def topic_of(self, group: str, topic: str) -> str:
         """Return the topic that the message stands in, for requests: the topic itself or the group's retry topic."""
-        return real_topic(topic, group, self.flag)
+        return topic if is_retry_topic(topic) else real_topic(topic, group, self.flag)
 
     def changed(self, pop_ms: int, invisible_ms: int, revive_queue: int) -> Receipt:
         """Return the receipt after a change of the invisible time: a lease of this message alone."""
@@ -51,12 +52,12 @@ class Receipt(ReceiptHandle):
 
 def matching(
     messages: Iterable[PoppedMessage], subscription: Subscription
-) -> tuple[list[PoppedMessage], list[Receipt]]:
-    """Return the messages that a subscription wants, and the receipts of the others, which are to be acknowledged.
+) -> tuple[list[PoppedMessage], list[PoppedMessage]]:
+    """Return the messages that a subscription wants, and the others, which are to be acknowledged.
 
     Brokers compare hashes of tags only.  A record so damaged that its lease is unknown is in neither: its lease ends.
     """
-    wanted, unwanted = list[PoppedMessage](), list[Receipt]()
+    wanted, unwanted = list[PoppedMessage](), list[PoppedMessage]()
     tags = subscription.tags
     for message in messages:
         if message.receipt is None:
@@ -64,17 +65,18 @@ def matching(
         elif not tags or message.tags in tags:
             wanted.append(message)
         else:
-            unwanted.append(message.receipt)
+            unwanted.append(message)
     return wanted, unwanted
 
 
 class PoppedMessage:
     """One delivery of a message by a pop; `receipt` follows changes of the invisible time."""
 
-    __slots__ = ("receipt", "stored")
+    __slots__ = ("receipt", "source", "stored")
 
-    def __init__(self, stored: StoredMessage, receipt: Receipt | None) -> None:
+    def __init__(self, stored: StoredMessage, receipt: Receipt | None, source: str) -> None:
         self.stored = stored
+        self.source = source  # the topic that was popped: requests about the message name it
         self.receipt = receipt  # None: the record is so damaged that its lease is unknown; it can only expire
 
     @property
@@ -85,7 +87,8 @@ class PoppedMessage:
     @property
     def topic(self) -> str:
         """The topic that it was sent to, also when it is delivered again."""
-        return self.stored.topic
+        stored = self.stored
+        return stored.properties.get(RETRY_TOPIC, stored.topic) if is_retry_topic(stored.topic) else stored.topic
 
     @property
     def attempt(self) -> int:
@@ -124,7 +127,7 @@ class PoppedMessage:
 
     def __repr__(self) -> str:
         stored = self.stored
-        return f"PoppedMessage({stored.topic}, {stored.broker_name}/{stored.queue_id}, {stored.queue_offset})"
+        return f"PoppedMessage({self.topic}, {stored.broker_name}/{stored.queue_id}, {stored.queue_offset})"
 
 
 def receipt_of(message: PoppedMessage) -> Receipt:

@@ -125,15 +125,15 @@ class Popping:
         """Make a message a dead letter as `bury` does; RocketMQ's brokers get a send-back and an acknowledgement."""
         receipt = receipt_of(message)
         try:
-            await self.bury(group, message.topic, receipt, timeout_s)
+            await self.bury(group, message.source, receipt, timeout_s)
             return
         except RefusedError as error:
             if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 raise
         # In this order: a crash in between leaves a second dead letter at worst.
         question = questions.send_back(group, message.stored, LEVEL_DEAD, 0)
-        await self._until_done(_place(message.topic, receipt), question, timeout_s)
-        for failure in await self.ack(group, message.topic, [receipt], timeout_s):
+        await self._until_done(_place(message.source, receipt), question, timeout_s)
+        for failure in await self.ack(group, message.source, [receipt], timeout_s):
             if failure is not None:
                 raise failure
 

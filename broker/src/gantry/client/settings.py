@@ -16,6 +16,9 @@ from gantry.wire.compression import Compression
 # RocketMQ's delay levels 3 to 18: what a failed message waits for before it is tried again.
 RETRY_LADDER_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 
+# All delay levels: what a failed message waits for in a group that pops, as RocketMQ's proxy has it.
+POP_LADDER_S = (1, 5, *RETRY_LADDER_S)
+
 
 class StartFrom(Enum):
     """Where a group begins that has never committed an offset."""
@@ -59,6 +62,7 @@ class ConsumerSettings:
     bytes_max: int = 64 << 20  # unfinished messages of all queues together; each queue may add one pull more
     pull_messages_max: int = 32
     pull_wait_s: float = 15.0
+    pop_invisible_s: float = 60.0  # mode "pop": how long a message of a member that died stays invisible
     redeliveries_max: int | None = None  # then it is a dead letter; None: by the group's configuration
     retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # of local retries; the last one repeats
     commit_every_s: float = 5.0
@@ -74,7 +78,7 @@ class ConsumerSettings:
         positive = "concurrency queue_messages_max queue_span_max bytes_max pull_messages_max commit_every_s"
         check_numbers(
             self,
-            above_zero=(*positive.split(), "rebalance_every_s", *self._given("request_timeout_s")),
+            above_zero=(*positive.split(), "rebalance_every_s", "pop_invisible_s", *self._given("request_timeout_s")),
             not_negative=("pull_wait_s", "handover_s", "stop_timeout_s"),
         )
         if not self.retry_delays_s or min(self.retry_delays_s) < 0:

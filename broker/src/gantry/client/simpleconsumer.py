@@ -43,6 +43,7 @@ from gantry.errors import (
     RemoteProtocolError,
     UnreachableError,
 )
+from gantry.model.names import is_retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import CONSUME_POP, Subscription
 from gantry.transport.client import shared
@@ -76,7 +77,7 @@ class SimpleConsumer:
             raise ConfigError("start_from is TIMESTAMP, expected FIRST or LAST; reset the group to a time instead")
         self.group = group
         clock = clock or SystemClock()
-        self._subscriptions = subscriptions_of(group, subscription, clock.now_ms())
+        self._subscriptions = subscriptions_of(group, subscription, clock.now_ms(), with_retries=True)
         self._start_from = start_from
         self._timeout_s = timeout_s  # of one settling call with all its attempts
         self._session = Session(nameserver, self._heartbeat)
@@ -159,7 +160,7 @@ class SimpleConsumer:
         self._check_open()
         by_topic: dict[str, list[Receipt]] = defaultdict(list)
         for message in [messages] if isinstance(messages, PoppedMessage) else messages:
-            by_topic[message.topic].append(receipt_of(message))
+            by_topic[message.source].append(receipt_of(message))
         acks = [self._popping.ack(self.group, topic, some, self._timeout_s) for topic, some in by_topic.items()]
         for failures in await asyncio.gather(*acks):
             for failure in failures:
@@ -176,7 +177,7 @@ class SimpleConsumer:
             raise ValueError(f"seconds is {seconds}, expected a number that is not negative")
         self._check_open()
         receipt = receipt_of(message)
-        message.receipt = await self._popping.change(self.group, message.topic, receipt, seconds, self._timeout_s)
+        message.receipt = await self._popping.change(self.group, message.source, receipt, seconds, self._timeout_s)
 
     async def give_up(self, message: PoppedMessage) -> None:
         """Make a message a dead letter of the group at once; errors are those of `ack`."""
@@ -191,13 +192,18 @@ class SimpleConsumer:
             self._is_orderly = await self._popping.is_orderly(self.group, self._subscriptions[0].topic)
         found: list[Place] = []
         failure: Exception | None = None
+        now = asyncio.get_running_loop().time()
         for subscription in self._subscriptions:
+            topic = subscription.topic
+            if self._turns.is_absent(topic, now):
+                continue
             try:
-                targets = await self._popping.targets(subscription.topic)
+                found += [(target, subscription) for target in await self._popping.targets(topic)]
             except _FAULTS as error:
-                failure = failure or error
-            else:
-                found += [(target, subscription) for target in targets]
+                if is_retry_topic(topic):
+                    self._turns.absent(topic, now)  # of a group without redeliveries
+                else:
+                    failure = failure or error
         if not found and failure is not None:
             raise failure
         return found
@@ -234,7 +240,7 @@ class SimpleConsumer:
             return []
         wanted, unwanted = matching(result.messages, subscription)
         if unwanted:
-            self._own(self._popping.ack(self.group, subscription.topic, unwanted, self._timeout_s))
+            self._own(self._popping.ack(self.group, subscription.topic, map(receipt_of, unwanted), self._timeout_s))
         if result.unread:
             self._give_back(subscription.topic, result.unread)
         return wanted

@@ -55,7 +55,7 @@ async def test_what_is_in_work_when_its_queue_goes_to_another_may_end_and_counts
     async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
         first, second = await anext(consumer), await anext(consumer)
         cluster.others = ("0-comes-first",)
-        consumer._rebalance.hurry()
+        consumer._source.members_changed()
         await until(lambda: consumer.queues == [])
         await first.ack()
         await second.ack()
@@ -70,7 +70,7 @@ async def test_stopping_while_a_queue_goes_to_another_commits_what_ended_in_it()
         async with member(cluster, settings) as consumer:
             first, _ = await anext(consumer), await anext(consumer)
             cluster.others = ("0-comes-first",)
-            consumer._rebalance.hurry()
+            consumer._source.members_changed()
             await until(lambda: consumer.queues == [])
             await first.ack()
         assert cluster.told()[-1] == 1
@@ -94,12 +94,12 @@ async def test_after_a_broker_s_return_its_list_of_members_is_not_believed_at_on
             cluster.others = ()  # the other one is not back yet
             for connection in cluster.connections("broker-a"):
                 connection.abort("the broker restarts")
-            consumer._rebalance.hurry()
+            consumer._source.members_changed()
             await until(lambda: len(consumer.queues) == 1)
             await asyncio.sleep(0.05)
             assert cluster.pulls() == []
             cluster.others = ("0-comes-first",)
-            consumer._rebalance.hurry()
+            consumer._source.members_changed()
             await until(lambda: consumer.queues == [])
             assert cluster.pulls() == [] and cluster.told() == []
 
@@ -109,8 +109,8 @@ async def test_messages_of_a_queue_that_went_to_another_member_are_no_longer_han
     async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
         first = await anext(consumer)
         cluster.others = ("0-comes-first",)
-        consumer._rebalance.hurry()
-        await until(lambda: consumer.queues == [] and consumer._memory.bytes == 0)
+        consumer._source.members_changed()
+        await until(lambda: consumer.queues == [] and consumer._source._memory.bytes == 0)
         told = list(cluster.told())
         await first.ack()
         await consumer.commit()
@@ -124,6 +124,6 @@ async def test_queues_are_kept_while_the_broker_does_not_say_who_is_in_the_group
         await until(lambda: len(consumer.queues) == 1)
         cluster.answers["broker-a", MEMBERS] = refuse(ResponseCode.SYSTEM_ERROR)
         asked = len(cluster.asked("broker-a", MEMBERS))
-        consumer._rebalance.hurry()
+        consumer._source.members_changed()
         await until(lambda: len(cluster.asked("broker-a", MEMBERS)) > asked)
         assert len(consumer.queues) == 1

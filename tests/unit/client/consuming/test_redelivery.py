@@ -197,7 +197,7 @@ async def test_a_queue_that_went_to_another_member_takes_its_waiting_messages_al
             cluster.answers["broker-a", RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: reply(
                 command, body=members
             )
-            consumer._rebalance.hurry()
+            consumer._source.members_changed()
             await until(lambda: consumer.queues == [])
             await held.retry()  # while its queue is handed over the broker may still take it back
             assert len(cluster.backs()) == 2

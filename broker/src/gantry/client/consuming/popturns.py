@@ -12,6 +12,7 @@ from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 
 SHUN_S = 2.0
+ABSENT_S = 20.0  # how often a retry topic is looked for that does not exist yet
 Place = tuple[MessageQueue, Subscription]
 
 
@@ -21,6 +22,7 @@ class PopTurns:
     def __init__(self) -> None:
         self._next = 0
         self._shunned: dict[MessageQueue, float] = {}  # places that failed, until this time
+        self._absent: dict[str, float] = {}  # topics that do not exist, until they are looked for again
 
     def order(self, places: Sequence[Place], now_s: float) -> list[Place]:
         """Return the places to ask in this round, in their order."""
@@ -32,3 +34,11 @@ class PopTurns:
     def failed(self, target: MessageQueue, now_s: float) -> None:
         """Note that a place did not answer or refused."""
         self._shunned[target] = now_s + SHUN_S
+
+    def is_absent(self, topic: str, now_s: float) -> bool:
+        """Return whether a topic did not exist a moment ago."""
+        return self._absent.get(topic, now_s) > now_s
+
+    def absent(self, topic: str, now_s: float) -> None:
+        """Note that a topic does not exist."""
+        self._absent[topic] = now_s + ABSENT_S

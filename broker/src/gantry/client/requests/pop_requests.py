@@ -258,7 +258,7 @@ class _Leases:
             if receipt is not None:
                 seen.add((receipt.flag, receipt.queue_id, receipt.offset))
                 stored = self._completed(stored, receipt)
-            messages.append(PoppedMessage(stored, receipt))
+            messages.append(PoppedMessage(stored, receipt, self._topic))
         unread = [
             self._made((flag, queue_id), offset)
             for (flag, queue_id), offsets in self._offsets.items()
@@ -282,7 +282,7 @@ class _Leases:
         return receipt if receipt.flag != NORMAL and told == meant else None
 
     def _receipt(self, stored: StoredMessage, ranks: dict[_Place, int]) -> Receipt | None:
-        place = _flag_of(stored.topic), stored.queue_id
+        place = _flag_of(stored.topic, self._topic), stored.queue_id
         if not self._has_starts:
             # RocketMQ: brokers before 4.9.3; each message is its own lease's start, or the first of its queue is.
             self._starts.setdefault(place, stored.queue_offset)
@@ -301,7 +301,7 @@ class _Leases:
 
     def _completed(self, stored: StoredMessage, receipt: Receipt) -> StoredMessage:
         """Return the message with the properties that RocketMQ's clients set, and the count of an orderly pop."""
-        topic = self._topic if is_retry_topic(stored.topic) else stored.topic
+        topic = stored.topic if receipt.flag == NORMAL else self._topic
         properties = {_FIRST_POP_MS: str(receipt.pop_ms), **stored.properties, _CK: str(receipt)}
         place = receipt.flag, receipt.queue_id
         count = self._counts.get((*place, receipt.offset)) or self._counts.get((*place, None)) or 0
@@ -336,9 +336,9 @@ def _order_counts(text: str) -> dict[tuple[int, int, int | None], int]:
     return found
 
 
-def _flag_of(topic: str) -> int:
+def _flag_of(topic: str, popped: str) -> int:
     """Return the flag of the topic that a record names: a broker may return retry topics under their own names."""
-    if not is_retry_topic(topic):
+    if topic == popped or not is_retry_topic(topic):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY_V1
 
