@@ -108,6 +108,14 @@ def test_each_group_gets_all_and_goes_on_where_it_ended() -> None:
     assert bodies("consume", "shared", "--group", "second", "--count", "3") == ["a", "b", "c"]
 
 
+@pytest.mark.shows("consume --mode")
+def test_a_group_that_pops_gives_back_what_it_did_not_print() -> None:
+    one_queue("popped", *"abc")
+    first = bodies("consume", "popped", "--group", "g-pop", "--mode", "pop", "--count", "1")
+    rest = bodies("consume", "popped", "--group", "g-pop", "--mode", "pop", "--count", "2")
+    assert sorted([*first, *rest]) == ["a", "b", "c"]
+
+
 @pytest.mark.shows("consume --tags", "consume --sql", "tail --tags")
 def test_only_what_was_asked_for_comes() -> None:
     well("topic", "create", "chosen", "--queues", "1")

@@ -144,10 +144,11 @@ SECTIONS = (
 
 # The public names of gantry.client in the order in which a reader needs them; together they are its __all__.
 CLIENT = {
-    "Messages": ("Message", "StoredMessage", "ReceivedMessage", "MessageQueue", "SendResult"),
+    "Messages": ("Message", "StoredMessage", "ReceivedMessage", "PoppedMessage", "MessageQueue", "SendResult"),
     "Producers": ("Producer", "ProducerSettings", "BlockingProducer"),
     "Transactions": ("TransactionProducer", "Transaction", "TransactionSettings", "Outcome", "Rollback"),
     "Consumers": ("Consumer", "OrderlyConsumer", "ConsumerSettings", "OrderSettings", "StartFrom", "Sql"),
+    "Single messages": ("SimpleConsumer", "BlockingSimpleConsumer"),
     "Pulling": ("PullConsumer", "Puller", "BlockingPuller"),
     "Administration": ("Admin",),
 }

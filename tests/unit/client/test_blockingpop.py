@@ -13,8 +13,8 @@ from gantry.errors import ClosedError, RefusedError
 from gantry.leaves.frames import Command, encode
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.patience import HANG_S
 from testkit.leasing import ACK, ACKS, NEWS, POP, LeasingCluster, by_broker
+from testkit.patience import HANG_S
 from testkit.scripted import refuse
 
 

@@ -15,8 +15,8 @@ from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from gantry.wire.heartbeat import read as read_heartbeat
-from testkit.patience import HANG_S
 from testkit.leasing import ACK, ACKS, CHANGE, DEAD, END, KEEP, POP, LeasingCluster
+from testkit.patience import HANG_S
 from testkit.scripted import refuse
 from testkit.turning import until
 

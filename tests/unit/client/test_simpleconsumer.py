@@ -11,8 +11,8 @@ from gantry.errors import ClosedError, ConfigError, OutcomeUnknownError, Refused
 from gantry.leaves.frames import Command, encode
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.heartbeat import read as read_heartbeat
-from testkit.patience import HANG_S
 from testkit.leasing import ACK, ACKS, CHANGE, NEWS, POP, LeasingCluster, by_broker
+from testkit.patience import HANG_S
 from testkit.scripted import NAMESERVER, ScriptedCluster, refuse
 from testkit.turning import until
 

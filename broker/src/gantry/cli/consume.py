@@ -20,7 +20,7 @@ from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.numbers import DAY_S, Number, Whole
 from gantry.cli.output import add_output
 from gantry.client.admin import Admin
-from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, Sql, StartFrom
+from gantry.client.consumer import MODES, Consumer, ConsumerSettings, ReceivedMessage, Sql, StartFrom
 from gantry.errors import RefusedError
 from gantry.model.names import group_fault, topic_fault
 from gantry.wire.codes import ResponseCode
@@ -42,6 +42,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="first",
         help="where a group begins that is new here (default: %(default)s)",
     )
+    parser.add_argument(
+        "--mode", choices=MODES, default="pull",
+        help="pull: a share of the queues; pop: messages, shared one by one by the group (default: %(default)s)",
+    )  # fmt: skip
     parser.add_argument("--count", metavar="N", type=Whole(0), default=0, help="end after so many messages (0: never)")
     wait = Number(0.0, DAY_S)
     parser.add_argument(
@@ -62,8 +66,9 @@ async def _consume(arguments: argparse.Namespace) -> int:
     wanted = arguments.tags if arguments.sql is None else Sql(arguments.sql)
     await _look_up(arguments)
     settings = ConsumerSettings(start_from=_STARTS[arguments.start], request_timeout_s=arguments.timeout)
+    subscription, mode = {arguments.topic: wanted}, arguments.mode
     async with Consumer(
-        arguments.group, nameserver=arguments.namesrv, subscription={arguments.topic: wanted}, settings=settings
+        arguments.group, nameserver=arguments.namesrv, subscription=subscription, settings=settings, mode=mode
     ) as consumer:
         printing = asyncio.ensure_future(_print_messages(consumer, arguments))
         loop = asyncio.get_running_loop()

@@ -12,7 +12,6 @@ answers loses the answer: its messages are delivered again when their time is up
 
 from __future__ import annotations
 
-import random
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -259,7 +258,7 @@ class BlockingSimpleConsumer:
                 is_final = isinstance(error, OutcomeUnknownError) and only_if_unsent
                 if isinstance(error, RefusedError):
                     is_final = not error.retriable
-                wait_s = pause_s * random.uniform(0.5, 1.0)
+                wait_s = pause_s * self._identity.random.uniform(0.5, 1.0)
                 if is_final or time.monotonic() + wait_s >= deadline:
                     raise
             time.sleep(wait_s)

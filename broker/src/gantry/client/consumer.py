@@ -35,7 +35,7 @@ from gantry.client.consuming.delivery import ended
 from gantry.client.consuming.direct import DirectConsumption
 from gantry.client.consuming.popsource import PopSource
 from gantry.client.consuming.queueshare import QueueShare
-from gantry.client.consuming.source import MessageSource, Parts
+from gantry.client.consuming.source import MessageSource, SourceParts
 from gantry.client.consuming.subscribing import check_filters
 from gantry.client.filters import Filter, Sql, subscriptions_of
 from gantry.client.hooks import called
@@ -104,7 +104,7 @@ class Consumer:
             group, self._session, self._routes, tasks,
             begin=self._begin_work, finish=self._finish_work, wake=lambda: self._source.wake(),
         )  # fmt: skip
-        parts = Parts(
+        parts = SourceParts(
             group, self.client_id, self._subscriptions, self.settings, self._session, self._routes,
             self._life.spawn, lambda: self._life.is_over, self._tallies, self._clock,
         )  # fmt: skip

@@ -34,7 +34,7 @@ from gantry.client.consuming.intake import Memory
 from gantry.client.consuming.poprenewal import Held, PopRenewal
 from gantry.client.consuming.popsettling import PopSettling
 from gantry.client.consuming.ready import Ready
-from gantry.client.consuming.source import Parts
+from gantry.client.consuming.source import SourceParts
 from gantry.client.popped import Receipt, matching, receipt_of
 from gantry.client.popping import Popping
 from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage
@@ -71,7 +71,7 @@ class _Window:
 class PopSource:
     """The source of a consumer that pops."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SourceParts) -> None:
         self._parts = parts
         self._settings = parts.settings
         self._popping = Popping(parts.session, parts.routes)

@@ -22,7 +22,7 @@ from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.ready import Ready
 from gantry.client.consuming.rebalance import Rebalance, Share
 from gantry.client.consuming.redelivery import Redelivery
-from gantry.client.consuming.source import Parts
+from gantry.client.consuming.source import SourceParts
 from gantry.client.received import ReceivedMessage
 from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import StartFrom
@@ -41,7 +41,7 @@ _RETRY_TOPIC_ROUNDS = 30  # seconds in which a missing retry topic is looked for
 class QueueShare:
     """The source of a consumer that pulls."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: SourceParts) -> None:
         self.group = parts.group
         self.settings = parts.settings
         self._subscriptions = parts.subscriptions

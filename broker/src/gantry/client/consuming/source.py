@@ -6,7 +6,7 @@
     idle         returns when no message is in work
     end          settles or commits what is finished, and leaves the rest to other members
 
-`Parts` are what every source of one consumer shares with it.
+`SourceParts` is what every source of one consumer shares with it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gantry.model.subscription import Subscription
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class SourceParts:
     """What a consumer gives to its source."""
 
     group: str
