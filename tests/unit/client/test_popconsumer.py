@@ -94,7 +94,7 @@ async def test_after_the_redeliveries_of_the_settings_a_message_is_a_dead_letter
         assert cluster.changes() == [1000]
 
 
-@pytest.mark.parametrize("code", [ACK, CHANGE, DEAD])
+@pytest.mark.parametrize("code", [ACK, CHANGE, DEAD], ids=["ack", "change", "dead"])
 async def test_what_a_broker_did_not_answer_is_repeated_because_it_renews_the_lease(
     code: RequestCode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,8 +16,9 @@ from collections.abc import Awaitable, Callable
 
 from gantry.client.popped import PoppedMessage, receipt_of
 from gantry.client.popping import Popping
-from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, UnreachableError
+from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.transport.tasks import Tasks
+from gantry.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,10 @@ class PopSettling:
             if _may_be_repeated(error):
                 log.warning("%r: not settled, it is tried again: %s", message, error)
                 return False
-            log.error("%r: its broker refuses what was to be done with it: %s", message, error)
+            if isinstance(error, RefusedError) and error.code == ResponseCode.NO_MESSAGE:
+                log.warning("%r: too late, its receipt is not valid any more; %s", message, error.remark)
+            else:
+                log.error("%r: its broker refuses what was to be done with it: %s", message, error)
         return True
 
     async def _flush(self, broker: str) -> None:
