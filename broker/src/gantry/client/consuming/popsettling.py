@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 
 from gantry.client.popped import PoppedMessage, receipt_of
-from gantry.client.popping import Popping
+from gantry.client.popping import TIMEOUT_S, Popping
 from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.transport.tasks import Tasks
 from gantry.wire.codes import ResponseCode
@@ -24,6 +24,7 @@ log = logging.getLogger(__name__)
 
 _BATCH_MAX = 512
 _PAUSE_S = 1.0
+_WITHIN_S = TIMEOUT_S  # of one round of attempts; then it is logged, and another round begins
 
 
 class PopSettling:
@@ -63,10 +64,11 @@ class PopSettling:
 
     async def give_up(self, message: PoppedMessage) -> None:
         """Make a message a dead letter; returns when its broker has accepted or refused that."""
-        await self._repeated(message, lambda: self._popping.give_up(self._group, message))
+        await self._repeated(message, lambda: self._popping.give_up(self._group, message, _WITHIN_S))
 
     async def _change(self, message: PoppedMessage, delay_s: float) -> None:
-        message.receipt = await self._popping.change(self._group, message.source, receipt_of(message), delay_s)
+        receipt, topic = receipt_of(message), message.source
+        message.receipt = await self._popping.change(self._group, topic, receipt, delay_s, _WITHIN_S)
 
     async def _repeated(self, message: PoppedMessage, work: Callable[[], Awaitable[None]]) -> None:
         """Do it in a task, so that a cancelled caller leaves it going on."""
@@ -106,7 +108,7 @@ class PopSettling:
                 by_topic[message.source].append((message, settled))
             for topic, entries in by_topic.items():
                 receipts = [receipt_of(message) for message, _ in entries]
-                errors = await self._popping.ack(self._group, topic, receipts)
+                errors = await self._popping.ack(self._group, topic, receipts, _WITHIN_S)
                 for entry, error in zip(entries, errors, strict=True):
                     if _may_be_repeated(error):
                         rest.append(entry)
