@@ -57,6 +57,18 @@ async def test_a_popped_message_comes_again_when_its_time_is_over(tmp_path: Path
         assert broker.parts is not None and broker.parts.pops.service.book.open == 0
 
 
+async def test_a_message_whose_time_a_client_changed_has_no_owner_that_renews_it(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **_QUICK) as broker, peer(broker) as client:
+        await filled(client, 2)
+        first, _ = popped(await client.call(pop_request(gantryOwner="c1")))
+        assert broker.parts is not None
+        book = broker.parts.pops.service.book
+        assert {lease.owner for lease in book.all()} == {"c1"}
+        answer = await client.call(change_request(first, 600_000))
+        changed_ms = int(answer.ext["popTime"])
+        assert [lease.owner for lease in book.all() if lease.key.pop_ms == changed_ms] == [""]
+
+
 async def test_a_changed_time_makes_a_new_handle(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **_QUICK) as broker, peer(broker) as client:
         await filled(client, 1)

@@ -132,7 +132,8 @@ class AckHandlers:
         now_ms = self._context.clock.now_ms()
         pop_ms = self._service.book.pop_ms(named.key[:3], named.offset, now_ms)
         key = LeaseKey(*named.key[:3], named.offset, max(pop_ms, lease.key.pop_ms + 1))
-        record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), lease.owner, lease.generation)
+        # Without an owner: a failed message has to come again at this time, and not be renewed while its client lives.
+        record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), "", lease.generation)
         place = self._service.place(lease.revive_queue)
         end = self._service.append([records.lease_message(record, place), self._service.ack(lease, (named.offset,))])
         if isinstance(end, Refusal):
