@@ -69,12 +69,18 @@ async def test_a_broker_that_refuses_does_not_keep_the_messages_of_the_others() 
         assert by_broker(received) == {"broker-b": [0, 1, 2, 3]}
 
 
-async def test_when_all_brokers_refuse_the_error_is_raised_after_the_wait() -> None:
+async def test_when_all_brokers_refuse_they_are_asked_again_and_the_error_is_raised_when_the_wait_is_over() -> None:
     async with asyncio.timeout(HANG_S), LeasingCluster({"T": 1}) as cluster, member(cluster) as consumer:
-        cluster.answers["broker-a", POP] = refuse(ResponseCode.NO_PERMISSION, "not now")
+        usual, no = cluster.answers["broker-a", POP], refuse(ResponseCode.NO_PERMISSION, "not now")
+        cluster.answers["broker-a", POP] = no
         with pytest.raises(RefusedError, match="not now"):
-            await consumer.receive(wait_s=0.3)
-        assert len(cluster.asked("broker-a", POP)) > 1
+            await consumer.receive(wait_s=0.0)
+
+        def later(command: Command) -> Command | None:
+            return (usual if len(cluster.asked("broker-a", POP)) > 3 else no)(command)
+
+        cluster.answers["broker-a", POP] = later
+        assert [one.body for one in await consumer.receive(wait_s=HANG_S)] == [b"broker-a/0"]
 
 
 async def test_while_there_is_nothing_one_request_waits_at_each_broker_and_the_next_call_uses_it() -> None:
