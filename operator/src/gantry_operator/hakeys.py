@@ -18,17 +18,16 @@ A key is never replaced because its Secret cannot be used: the user who changed 
 from __future__ import annotations
 
 import base64
-import binascii
 import secrets
 from typing import NamedTuple, Protocol
 
-from gantry.replication.handshake import SECRET_BYTES_MIN
 from gantry_operator.api.brokercluster import GROUP, LABEL_CLUSTER, BrokerCluster, Document, Key
 from gantry_operator.desired.labels import owned
 from gantry_operator.hindrances import Hindrance
 from gantry_operator.kube import KubeError, folder_in
 from gantry_operator.podseen import seconds_of
 from gantry_operator.refusals import is_refusal
+from gantry_operator.secretlines import field, lines
 from gantry_operator.snapshot import Snapshot
 
 SECRET_BYTES = 32
@@ -71,7 +70,7 @@ class HaKeys:
     async def read(self, key: Key) -> HaKey:
         """Read the Secret of a cluster; an API server that does not answer is a fault in the result, no exception."""
         name = name_of(key)
-        last = _lines(self._known.get(key, b""))[:1]
+        last = lines(self._known.get(key, b""))[:1]
         known = last[0] if last else self._loops.key_of(key)
         try:
             found = await self._kube.get(f"{folder_in('Secret', key.namespace)}/{name}")
@@ -79,7 +78,7 @@ class HaKeys:
             return _failed(known, f"Secret {name} cannot be read", error)
         if found is None:
             return HaKey(known, is_missing=True)
-        said = _field(found)
+        said = field(found, _KEY, _LINES_MAX)
         if isinstance(said, str):
             hint = (
                 "put the former value back, or delete the Secret: it is made again as it was"
@@ -92,7 +91,7 @@ class HaKeys:
         self._known[key] = said
         is_replaced = REPLACED in (found["metadata"].get("annotations") or {})
         made_s = seconds_of(found["metadata"].get("creationTimestamp") or "")
-        return HaKey(_lines(said)[0], is_replaced=is_replaced, made_s=made_s)
+        return HaKey(lines(said)[0], is_replaced=is_replaced, made_s=made_s)
 
     async def make(self, cluster: BrokerCluster, known: bytes | None, may_run: bool) -> HaKey:
         """Make the missing Secret, unless another process made it first.  `may_run`: brokers may be running."""
@@ -154,27 +153,3 @@ def _failed(known: bytes | None, said: str, error: KubeError) -> HaKey:
         return HaKey(known, fault=Hindrance("SecretRefused", f"{said}: {error}", holds=True))
     fault = None if known is not None else Hindrance("SecretNotRead", f"{said}: {error}", holds=True)
     return HaKey(known, fault=fault, error=error)
-
-
-def _field(secret: Document) -> bytes | str:
-    """Return the field's bytes, or a text that says what is wrong with it."""
-    given = (secret.get("data") or {}).get(_KEY)
-    if given is None:
-        return f"it has no field {_KEY!r}"
-    try:
-        found = base64.b64decode(given, validate=True)
-    except (binascii.Error, ValueError, TypeError):
-        return f"its field {_KEY!r} is no base64"
-    lines = _lines(found)
-    if not lines:
-        return f"its field {_KEY!r} is empty"
-    if len(lines) > _LINES_MAX:
-        return f"its field {_KEY!r} has {len(lines)} lines, expected a key, or two of them"
-    if short := [line for line in lines if len(line) < SECRET_BYTES_MIN]:
-        return f"its field {_KEY!r} has a key of {len(short[0])} bytes, expected {SECRET_BYTES_MIN} or more"
-    return found
-
-
-def _lines(field: bytes) -> list[bytes]:
-    """Split the field into keys, like brokers do (`gantry.broker.role.membership.read_keys`)."""
-    return [line.strip() for line in field.split(b"\n") if line.strip()]
