@@ -20,11 +20,13 @@ import yaml
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
 from gantry.replication.haproof import Keys
+from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import BrokerCluster, read
 from gantry_operator.api.schema import Schema, definition
 from gantry_operator.api.wishes import FORCE
-from gantry_operator.desired import policies
+from gantry_operator.desired import policies, proxies
 from gantry_operator.desired.brokers import settings
+from gantry_operator.proxyseen import proxy_seen
 from gantry_operator.snapshot import GroupSeen
 from gantry_operator.watching import order_of
 from testkit.kube.clusters import document
@@ -76,6 +78,29 @@ def test_the_policy_of_brokers_does_as_the_field_says(path: str) -> None:
     _, before = policies.objects(with_changes({}), "gantrymq-system")
     _, after = policies.objects(with_changes(wanted({path: effect})), "gantrymq-system")
     assert before != after and found(after, name) == value
+
+
+@pytest.mark.parametrize("path", [path for path, effect in EFFECTS.items() if effect.proxy])
+def test_the_proxies_are_as_the_field_says(path: str) -> None:
+    effect = EFFECTS[path]
+    assert effect.proxy is not None
+    kind, where, value = effect.proxy
+
+    def built(changes: Mapping[str, Any]) -> dict[str, Any]:
+        made = document()
+        merge(made["spec"], {"proxy": {}} | changes)
+        cluster = lenient.read(made)
+        assert cluster.proxy is not None
+        seen = proxy_seen(cluster, None, None)
+        assert seen is not None
+        shape = proxies.ProxyShape(seen.replicas, "digest")
+        objects = [*proxies.objects(cluster, cluster.proxy),
+                   proxies.deployment(cluster, cluster.proxy, cluster.image, shape)]  # fmt: skip
+        return next(each for each in objects if each["kind"] == kind)
+
+    assert found(built(wanted({path: effect})), where) == value
+    if value is not True:  # what is always so
+        assert built(wanted({path: effect})) != built({})
 
 
 @pytest.mark.parametrize("path", [path for path, effect in EFFECTS.items() if effect.loop])

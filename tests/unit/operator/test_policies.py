@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gantry_operator.api.brokercluster import BrokerCluster, read
-from gantry_operator.desired import brokers, nameservers, policies
+from gantry_operator.api import lenient
+from gantry_operator.api.brokercluster import BrokerCluster
+from gantry_operator.desired import brokers, nameservers, policies, proxies
 from testkit.kube import flows
 from testkit.kube.clusters import document
 from testkit.kube.flows import Pod
@@ -19,8 +20,10 @@ CLIENT = {"gantrymq.io/client": "yes", "app": "shop"}
 def cluster(name: str = "orders", namespace: str = "messaging", **guard: Any) -> BrokerCluster:
     wanted = document()
     wanted["metadata"] |= {"name": name, "namespace": namespace}
+    proxy = {"workers": guard.pop("workers", 1), "service": {"type": guard.pop("service", "ClusterIP")}}
     wanted["spec"]["networkPolicy"] |= guard
-    return read(wanted)
+    wanted["spec"]["proxy"] = proxy
+    return lenient.read(wanted)
 
 
 def pods(of: BrokerCluster) -> dict[str, Pod]:
@@ -35,6 +38,9 @@ def pods(of: BrokerCluster) -> dict[str, Pod]:
         (stateful_set,) = [each for each in made if each["kind"] == "StatefulSet"]
         labels = stateful_set["spec"]["template"]["metadata"]["labels"]
         found[kind] = Pod(of.key.namespace, labels)
+    assert of.proxy is not None
+    made = proxies.deployment(of, of.proxy, image, proxies.ProxyShape(2, ""))
+    found["proxy"] = Pod(of.key.namespace, made["spec"]["template"]["metadata"]["labels"])
     return found
 
 
@@ -42,6 +48,8 @@ OURS, OTHER, ELSEWHERE = cluster(), cluster("payments"), cluster(namespace="else
 WHO = {
     "broker": pods(OURS)["broker"],
     "nameserver": pods(OURS)["nameserver"],
+    "proxy": pods(OURS)["proxy"],
+    "another cluster's proxy": pods(OTHER)["proxy"],
     "another cluster's broker": pods(OTHER)["broker"],
     "a broker of that name elsewhere": pods(ELSEWHERE)["broker"],
     "operator": Pod(HOME, {"app.kubernetes.io/name": "gantrymq"}),
@@ -51,7 +59,7 @@ WHO = {
     "stranger here": Pod("messaging", {"app": "shop"}),
     "prometheus": Pod("monitoring", {"app": "prometheus"}),
 }
-SERVED, MEMBERS, METRICS, NAMES = (10911, 10909), (10912, 9405), (9404,), (9876,)
+SERVED, MEMBERS, METRICS, NAMES, GRPC = (10911, 10909), (10912, 9405), (9404,), (9876,), (8081,)
 TABLE = [
     *(("broker", who, SERVED, True) for who in ("client", "client here", "broker", "nameserver", "operator")),
     *(("broker", who, SERVED, False) for who in ("stranger", "stranger here", "prometheus")),
@@ -66,6 +74,13 @@ TABLE = [
     *(("nameserver", who, NAMES, False) for who in ("stranger", "stranger here", "another cluster's broker")),
     *(("nameserver", who, METRICS, True) for who in WHO),
     *(("nameserver", who, (10911, 9405, 22), False) for who in ("client", "stranger", "operator", "broker")),
+    *(("broker", "proxy", ports, True) for ports in (SERVED, METRICS)),
+    ("nameserver", "proxy", NAMES, True),
+    ("broker", "another cluster's proxy", SERVED, False),
+    *(("proxy", who, GRPC, True) for who in ("client", "client here", "proxy", "operator")),
+    *(("proxy", who, GRPC, False) for who in ("stranger", "stranger here", "prometheus", "another cluster's broker")),
+    *(("proxy", who, METRICS, True) for who in WHO),
+    *(("proxy", who, (22, 10911), False) for who in ("client", "stranger", "operator", "broker")),
     *(("broker", who, (22, 9876), False) for who in ("client", "stranger", "operator", "broker")),
 ]
 
@@ -82,9 +97,25 @@ def test_everybody_may_be_a_client_and_still_nobody_else_is_a_member() -> None:
     for port in (*SERVED, *METRICS):
         assert flows.allows(made, WHO["stranger"], WHO["broker"], port)
     assert flows.allows(made, WHO["stranger"], WHO["nameserver"], 9876)
+    assert flows.allows(made, WHO["stranger"], WHO["proxy"], 8081)
     for port in MEMBERS:
         assert not flows.allows(made, WHO["stranger"], WHO["broker"], port)
         assert flows.allows(made, WHO["operator"], WHO["broker"], port)
+
+
+def test_proxies_that_are_open_to_the_outside_are_open_to_everybody_and_brokers_are_not() -> None:
+    for service in ("NodePort", "LoadBalancer"):
+        made = policies.objects(cluster(service=service), HOME)
+        assert flows.allows(made, WHO["stranger"], WHO["proxy"], 8081)
+        assert not flows.allows(made, WHO["stranger"], WHO["proxy"], 22)
+        assert not flows.allows(made, WHO["stranger"], WHO["broker"], 10911)
+
+
+def test_metrics_of_every_worker_can_be_read_and_no_other_port() -> None:
+    made = policies.objects(cluster(workers=3), HOME)
+    for port, is_open in ((9404, True), (9405, True), (9406, True), (9407, False)):
+        assert flows.allows(made, WHO["stranger"], WHO["proxy"], port) is is_open
+        assert flows.allows(made, WHO["stranger"], WHO["broker"], port) is (port == 9404)
 
 
 def test_who_wants_no_guard_has_none() -> None:
@@ -94,7 +125,7 @@ def test_who_wants_no_guard_has_none() -> None:
 
 def test_metrics_may_be_for_some_namespaces() -> None:
     made = policies.objects(cluster(metricsNamespaces=["monitoring"]), HOME)
-    for target in ("broker", "nameserver"):
+    for target in ("broker", "nameserver", "proxy"):
         assert flows.allows(made, WHO["prometheus"], WHO[target], 9404)
         assert flows.allows(made, WHO["operator"], WHO[target], 9404)
         assert not flows.allows(made, WHO["stranger"], WHO[target], 9404)

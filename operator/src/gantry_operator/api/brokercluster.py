@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from gantry.failover.timers import TIMERS, Timers, fitting
+from gantry_operator.api.proxyspec import Proxy, read_proxy
 from gantry_operator.api.wishes import RequestedActions, read_wishes
 
 GROUP, VERSION, KIND, PLURAL = "gantrymq.io", "v1alpha1", "BrokerCluster", "brokerclusters"
@@ -139,6 +140,7 @@ class BrokerCluster:
     nameserver_pod: Mapping[str, Any]
     nameserver_resources: Mapping[str, Any]
     brokers: Brokers
+    proxy: Proxy | None  # None: it has no proxies
     drops_claims: bool
     guard: Guard
     wishes: RequestedActions
@@ -157,6 +159,16 @@ class BrokerCluster:
     def secret(self) -> str:
         """Return the name of the Secret with the key of replication links."""
         return f"{self.key.name}-ha"
+
+    @property
+    def proxies(self) -> str:
+        """Return the name of the Deployment and of the Service of the proxies."""
+        return f"{self.key.name}-proxy"
+
+    @property
+    def proxy_secret(self) -> str:
+        """Return the name of the Secret with the keys that sign receipt handles."""
+        return f"{self.proxies}-keys"
 
     @property
     def nameserver_addresses(self) -> list[str]:
@@ -212,6 +224,7 @@ def read(document: Mapping[str, Any]) -> BrokerCluster:
             nameserver_pod=names["podTemplate"],
             nameserver_resources=names["resources"],
             brokers=_brokers(spec["brokers"]),
+            proxy=read_proxy(spec.get("proxy")),
             drops_claims=spec["deletionPolicy"] == "Delete",
             guard=Guard(spec["networkPolicy"]["clients"], tuple(spec["networkPolicy"]["metricsNamespaces"])),
             wishes=read_wishes(about.get("annotations", {})),

@@ -23,6 +23,7 @@ def cluster_status() -> Schema:
                 "How clients find the cluster, in the form of servicebinding.io.",
                 {"name": text("Secret of this namespace with `nameservers`, `host` and `port`.")},
             ),
+            "proxy": shown("The proxies; not there without spec.proxy.", _proxy()),
             "summary": shown("The cluster in numbers, each as FOUND/WANTED, for columns.", _summary()),
             "conditions": conditions(),
             "requests": keyed(
@@ -43,6 +44,18 @@ def _summary() -> Schema:
         "ready": text("Members whose pods are ready."),
         "updated": text("Members whose pods are as the specification wants them."),
         "nameservers": text("Name servers whose pods are ready."),
+    }
+
+
+def _proxy() -> Schema:
+    return {
+        "replicas": count("Number of proxies that are wanted."),
+        "ready": count("Number of proxies whose pods are ready."),
+        "endpoint": text(
+            "Address for clients, HOST:PORT: within this Kubernetes, or that of the load balancer. Empty: the load "
+            "balancer has none yet."
+        ),
+        "nodePort": count("Port of every node that leads to the proxies. Not there: the Service has none."),
     }
 
 

@@ -8,16 +8,27 @@ volumes, its mounts, variables and labels, and that nothing runs as root.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from gantry_operator.api.brokercluster import GROUP
 from gantry_operator.api.fields import ROLLS, Schema, keyed, rule, structure, words
 
 CONTAINERS_MAX, VOLUMES_MAX = 8, 16
-OWN_CONTAINERS = ("broker", "nameserver")
-OWN_VOLUMES = ("store", "config", "secret")
-OWN_FOLDERS = ("/data/", "/etc/gantrymq/")
 _MAP_MAX, _LIST_MAX = 32, 16
 _LABEL = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 _OPEN = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+class Own(NamedTuple):
+    """The names in a pod that are the operator's: of containers, volumes, and folders of mounts."""
+
+    containers: Sequence[str]
+    volumes: Sequence[str]
+    folders: Sequence[str]  # absolute, without a slash at the end
+
+
+OF_SETS = Own(("broker", "nameserver"), ("store", "config", "secret"), ("/data", "/etc/gantrymq"))
 
 
 def resources(whose: str) -> Schema:
@@ -34,7 +45,7 @@ def resources(whose: str) -> Schema:
     )
 
 
-def pod_template(whose: str) -> Schema:
+def pod_template(whose: str, own: Own = OF_SETS) -> Schema:
     """Return the schema of `podTemplate`: additions to the operator's pods, without fields that the operator owns."""
     return structure(
         f"What the pods of {whose} have beyond what the operator gives them.",
@@ -46,14 +57,16 @@ def pod_template(whose: str) -> Schema:
                 "Containers that run beside the operator's own, as in a pod's `containers`. One without a "
                 "securityContext gets no privileges and no capabilities. Default: none.",
                 "sidecars",
+                own.containers,
             ),
             "initContainers": _containers(
                 "Containers that run to their end before the operator's own starts, as in a pod's `initContainers`; "
                 "with restartPolicy Always they keep running beside it. Default: none.",
                 "initContainers",
+                own.containers,
             ),
-            "volumes": _volumes(),
-            "volumeMounts": _mounts(),
+            "volumes": _volumes(own.volumes),
+            "volumeMounts": _mounts(own.folders),
             "securityContext": _security(),
         },
     )
@@ -162,7 +175,8 @@ def _environment() -> Schema:
     }
 
 
-def _containers(description: str, field: str) -> Schema:
+def _containers(description: str, field: str, own: Sequence[str]) -> Schema:
+    said = "are the operator's own containers" if len(own) > 1 else "is the operator's own container"
     container = _open(
         "A container as in a pod; what is not described here passes as it is.",
         {
@@ -175,14 +189,14 @@ def _containers(description: str, field: str) -> Schema:
         "default": [],
         "x-kubernetes-validations": [
             rule(
-                f"self.all(c, !(c.name in {list(OWN_CONTAINERS)}))",
-                f"podTemplate.{field}: {' and '.join(OWN_CONTAINERS)} are the operator's own containers",
+                f"self.all(c, !(c.name in {list(own)}))",
+                f"podTemplate.{field}: {' and '.join(own)} {said}",
             )
         ],
     }
 
 
-def _volumes() -> Schema:
+def _volumes(own: Sequence[str]) -> Schema:
     volume = _open(
         "A volume as in a pod: its name and one source, such as configMap, secret, emptyDir or csi.",
         {"name": _word("Name of the volume, for volumeMounts.", 63) | {"pattern": _LABEL}},
@@ -193,14 +207,14 @@ def _volumes() -> Schema:
         "default": [],
         "x-kubernetes-validations": [
             rule(
-                f"self.all(v, !(v.name in {list(OWN_VOLUMES)}))",
-                f"podTemplate.volumes: {', '.join(OWN_VOLUMES)} are the operator's own volumes",
+                f"self.all(v, !(v.name in {list(own)}))",
+                f"podTemplate.volumes: {', '.join(own)} are the operator's own volumes",
             )
         ],
     }
 
 
-def _mounts() -> Schema:
+def _mounts(own: Sequence[str]) -> Schema:
     mount = _open(
         "Where a volume is mounted; what is not described here passes as it is.",
         {
@@ -211,15 +225,15 @@ def _mounts() -> Schema:
         },
         ["name", "mountPath"],
     )
-    covered = [f"(m.mountPath + '/').startsWith('{each}')" for each in OWN_FOLDERS]
-    covering = [f"'{each}'.startsWith(m.mountPath + '/')" for each in OWN_FOLDERS]
+    covered = [f"(m.mountPath + '/').startsWith('{each}/')" for each in own]
+    covering = [f"'{each}/'.startsWith(m.mountPath + '/')" for each in own]
     told = f"Mounts of `volumes` in the operator's own container. Default: none but the operator's. {ROLLS}"
     return keyed(told, mount, "mountPath", VOLUMES_MAX) | {
         "default": [],
         "x-kubernetes-validations": [
             rule(
                 f"!self.exists(m, {' || '.join([*covered, *covering])} || m.mountPath.contains('..'))",
-                "podTemplate.volumeMounts: below /data and /etc/gantrymq are the operator's own mounts",
+                f"podTemplate.volumeMounts: below {' and '.join(own)} are the operator's own mounts",
             )
         ],
     }

@@ -58,6 +58,11 @@ def of_nameservers(cluster: BrokerCluster) -> dict[str, str]:
     return {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "nameserver"}
 
 
+def of_proxies(cluster: BrokerCluster) -> dict[str, str]:
+    """Return the labels of proxies.  They must never change, since selectors use them."""
+    return {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "proxy"}
+
+
 def of_group(group: Group) -> dict[str, str]:
     """Return the labels of a broker group.  They must never change, since selectors use them."""
     return {LABEL_CLUSTER: group.cluster.key.name, LABEL_COMPONENT: "broker", LABEL_GROUP: group.short}
