@@ -92,6 +92,17 @@ REFUSED = [
     ("brokers: {config: {replication.ordinal: '1'}}", "the operator itself sets names"),
     ("brokers: {config: {store.root: /elsewhere}}", "the operator itself sets names"),
     ("nameserver: {replicas: 0}", "spec.nameserver.replicas"),
+    ("proxy: {replicas: 0}", "spec.proxy.replicas"),
+    ("proxy: {replicas: 101}", "spec.proxy.replicas"),
+    ("proxy: {workers: 0}", "spec.proxy.workers"),
+    ("proxy: {service: {type: ExternalName}}", "spec.proxy.service.type"),
+    ("proxy: {service: {annotations: {gantrymq.io/applied: x}}}", "spec.proxy.service.annotations: those of"),
+    ("proxy: {tls: {secretName: Shop_Cert}}", "spec.proxy.tls.secretName"),
+    ("proxy: {podTemplate: {sidecars: [{name: proxy, image: x}]}}", "podTemplate.sidecars: proxy is the operator's"),
+    ("proxy: {podTemplate: {initContainers: [{name: proxy, image: x}]}}", "podTemplate.initContainers: proxy is the"),
+    ("proxy: {podTemplate: {volumes: [{name: tmp, emptyDir: {}}]}}", "podTemplate.volumes: secret, tmp are"),
+    ("proxy: {podTemplate: {volumeMounts: [{name: x, mountPath: /tmp/x}]}}", "Mounts: below /tmp and /etc/gantrymq"),
+    ("proxy: {podTemplate: {securityContext: {runAsUser: 0}}}", "spec.proxy.podTemplate.securityContext.runAsUser"),
     ("brokers: {replication: {ackTimeout: 50ms}}", "expected 100ms to 5m"),
     ("brokers: {failover: {suspectAfter: 500ms}}", "expected 1s to 5m"),
 ]
@@ -115,6 +126,12 @@ def test_a_name_that_is_too_long_for_what_is_made_of_it_is_refused(kinds: Contro
 def test_the_rest_has_defaults(kinds: ControlPlane, spec: str) -> None:
     made = kinds.admin.create(CLUSTERS, wanted(spec))["spec"]
     assert made["nameserver"]["replicas"] == 2 and made["brokers"]["storage"]["size"] == "100Gi"
+
+
+def test_an_empty_proxy_has_defaults_and_none_is_none(kinds: ControlPlane) -> None:
+    assert "proxy" not in kinds.admin.create(CLUSTERS, wanted("{}"))["spec"]
+    made = kinds.admin.create(CLUSTERS, wanted("proxy: {}"))["spec"]["proxy"]
+    assert made["workers"] == 1 and made["service"]["type"] == "ClusterIP" and "replicas" not in made
 
 
 def test_fields_of_kubernetes_pass_as_they_are(kinds: ControlPlane) -> None:
@@ -208,6 +225,10 @@ def test_a_list_shows_what_one_wants_to_know(kinds: ControlPlane) -> None:
         ("", "persistentvolumeclaims", "watch", False),
         ("", "events", "create", True),
         ("", "events", "delete", False),
+        ("apps", "deployments", "delete", True),
+        ("apps", "deployments", "list", False),
+        ("", "services", "delete", True),
+        ("", "serviceaccounts", "delete", False),
         ("apps", "statefulsets", "patch", True),
         ("apps", "statefulsets", "delete", True),
         ("coordination.k8s.io", "leases", "create", True),

@@ -49,6 +49,7 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
         _unreachable(snapshot),
         _renewal(snapshot, now_s),
         _diverged(snapshot),
+        *_proxies(snapshot),
     ]
 
 
@@ -63,6 +64,8 @@ def _ready(snapshot: Snapshot, step: Step | None) -> Condition:
         return Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
     if snapshot.nameservers_ready == 0:
         return Condition("Ready", False, "NoNameServer", "no name server is ready: clients cannot find the brokers")
+    if snapshot.proxy is not None and snapshot.proxies_ready == 0:
+        return Condition("Ready", False, "NoProxy", "no proxy is ready: clients that speak gRPC cannot connect")
     served = "every group has a master that serves"
     if _is_held_back(snapshot):
         return Condition("Ready", False, "Changing", f"{served}; a change waits for the end of the pause")
@@ -77,7 +80,7 @@ def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
     cluster = snapshot.cluster
     ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
     is_missing = ready < cluster.brokers.groups * cluster.brokers.replicas
-    is_missing = is_missing or snapshot.nameservers_ready < cluster.nameservers
+    is_missing = is_missing or snapshot.nameservers_ready < cluster.nameservers or _waits_for_proxies(snapshot)
     if _is_held_back(snapshot):
         return Condition("Reconciling", True, "Paused", _held_back(snapshot))
     if isinstance(step, Hold):
@@ -135,6 +138,9 @@ def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
     for pod in snapshot.nameservers:
         if pod.trouble and _is_over(pod, now_s):
             return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_nameserver(pod, image))
+    for pod in snapshot.proxies:
+        if pod.trouble and not pod.is_going and _is_over(pod, now_s):
+            return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_proxy(pod, image))
     if said := _refused(snapshot):
         return Condition("Stalled", True, "ConfigRefused", said)
     return Condition("Stalled", False, "NoError", "")
@@ -286,3 +292,26 @@ def _diverged(snapshot: Snapshot) -> Condition:
         said = f"{name}: {reason}; to copy it again: kubectl annotate pod {name} gantrymq.io/reclone={uid}"
         return Condition("Diverged", True, "RefusedByMaster", said)
     return Condition("Diverged", False, "NoneRefused", "")
+
+
+def _waits_for_proxies(snapshot: Snapshot) -> bool:
+    seen = snapshot.proxy
+    return seen is not None and (seen.is_rolling or not seen.is_made or snapshot.proxies_ready < seen.replicas)
+
+
+def _proxies(snapshot: Snapshot) -> list[Condition]:
+    """Return the condition of the proxies; none for a cluster without any."""
+    seen, kind = snapshot.proxy, "ProxyReady"
+    if seen is None:
+        return []
+    if seen.fault is not None:
+        return [Condition(kind, False, seen.fault.reason, seen.fault.message)]
+    if not seen.is_made:
+        return [Condition(kind, False, "NotApplied", "there is no Deployment of the proxies yet")]
+    if seen.is_rolling:
+        return [Condition(kind, False, "RollingUpdate", "pods of the proxies are replaced, one after the other")]
+    if snapshot.proxies_ready < seen.replicas:
+        return [Condition(kind, False, "PodsNotReady", "not every proxy is ready")]
+    if not seen.endpoint:
+        return [Condition(kind, False, "NoAddress", "the load balancer of the Service has no address yet")]
+    return [Condition(kind, True, "AllReady", "")]

@@ -23,8 +23,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from gantry_operator.api.brokercluster import FIELD_MANAGER, LABEL_GROUP, Document
-from gantry_operator.desired.labels import APPLIED, digest_of
+from gantry_operator.api.brokercluster import FIELD_MANAGER, LABEL_GROUP, BrokerCluster, Document
+from gantry_operator.desired.labels import APPLIED, digest_of, of_proxies
 from gantry_operator.snapshot import Snapshot
 
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?")
@@ -91,6 +91,23 @@ def leftover(batches: Iterable[Iterable[Document]], there: Mapping[str, Document
         if is_old and about["labels"].get(LABEL_GROUP) in settled:
             found.append(path)
     return sorted(found)
+
+
+def removed_proxies(there: Mapping[str, Document], cluster: BrokerCluster) -> list[str]:
+    """Paths of the proxies' objects of a cluster without `spec.proxy`.
+
+    The Service goes when the Deployment is gone: while a Service is there, the next pass looks for a Deployment.
+    """
+    if cluster.proxy is not None:
+        return []
+    ours = {
+        path: each["kind"]
+        for path, each in there.items()
+        if each["metadata"].get("labels", {}).items() >= of_proxies(cluster).items()
+        if any(owner["uid"] == cluster.uid for owner in each["metadata"].get("ownerReferences", []))
+    }
+    has_deployment = "Deployment" in ours.values()
+    return sorted(path for path, kind in ours.items() if not (has_deployment and kind == "Service"))
 
 
 def _mounted(made: Mapping[str, Any]) -> list[str]:

@@ -14,6 +14,7 @@ from gantry_operator import status
 from gantry_operator.conditions import Condition
 from gantry_operator.kube import KubeError
 from gantry_operator.refusals import Refusals, is_refusal
+from gantry_operator.snapshot import Snapshot
 
 
 class Hindrance(NamedTuple):
@@ -36,6 +37,12 @@ def of_lists(failed: Mapping[str, KubeError]) -> list[Hindrance]:
 def of_refusals(refusals: Refusals) -> list[Hindrance]:
     """Return a hindrance for objects that the API server refused in this pass."""
     return [Hindrance("Refused", refusals.message)] if refusals else []
+
+
+def of_proxies(snapshot: Snapshot) -> list[Hindrance]:
+    """Return a hindrance while the proxies cannot be changed; nothing else waits for it."""
+    fault = None if snapshot.proxy is None else snapshot.proxy.fault
+    return [] if fault is None else [Hindrance(fault.reason, fault.message)]
 
 
 def applied(found: Iterable[Condition], hindrances: Iterable[Hindrance]) -> list[Condition]:

@@ -26,6 +26,7 @@ TIMEOUT_S = 15.0
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 _KINDS = {  # kind -> version, plural
     "ConfigMap": ("v1", "configmaps"),
+    "Deployment": ("apps/v1", "deployments"),
     "Event": ("v1", "events"),
     "Lease": ("coordination.k8s.io/v1", "leases"),
     "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),

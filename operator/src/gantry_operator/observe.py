@@ -121,10 +121,14 @@ def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
     found = {name: pod_seen(each) for name, each in pods.items()}
     found = {name: replace(each, asked_image=asked.get(each.revision, "")) for name, each in found.items()}
     things = ListedObjects(found, sets, listed.of("Lease"), dropped)
-    nameservers = [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == "nameserver"]
+    nameservers, proxies = (
+        [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == component]
+        for component in ("nameserver", "proxy")
+    )
     groups = [_group(group, things) for group in cluster.groups()]
     differing = volumes.differing(cluster, claims)
-    return Snapshot(cluster, groups, nameservers, sets=sets, volumes=differing, unseen=frozenset(listed.failed))
+    unseen = frozenset(listed.failed)
+    return Snapshot(cluster, groups, nameservers, proxies, sets=sets, volumes=differing, unseen=unseen)
 
 
 async def missing_secrets(kube: Reads, cluster: BrokerCluster) -> list[str]:

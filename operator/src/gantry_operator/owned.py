@@ -123,7 +123,7 @@ class Owned:
         is_lacking = False
         for each in batch:
             kind = each.wanted["kind"]
-            if is_lacking and kind == "StatefulSet":
+            if is_lacking and kind in ("StatefulSet", "Deployment"):
                 continue
             try:
                 answer = await self._apply(each)

@@ -16,6 +16,7 @@ from gantry.replication.record import MemberDisk, Phase, parse_holder, parse_sto
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group
 from gantry_operator.api.wishes import ROLL
 from gantry_operator.podseen import Pod, seconds_of
+from gantry_operator.proxyseen import ProxySeen
 
 _PREFIX = "gantrymq.io/"
 # A member that starts does not answer for a while.
@@ -146,6 +147,8 @@ class Snapshot:
     cluster: BrokerCluster
     groups: Sequence[GroupSeen]
     nameservers: Sequence[Pod] = ()
+    proxies: Sequence[Pod] = ()
+    proxy: ProxySeen | None = None  # None: without spec.proxy
     missing_secrets: Sequence[str] = ()  # that images should be pulled with
     sets: Mapping[str, Document] = field(default_factory=dict)  # by name, as the API server has them
     volumes: Sequence[str] = ()  # what differs from spec.brokers.storage, one text for each volume
@@ -156,6 +159,11 @@ class Snapshot:
     def nameservers_ready(self) -> int:
         """Return how many name servers are ready."""
         return sum(pod.works for pod in self.nameservers)
+
+    @property
+    def proxies_ready(self) -> int:
+        """Return how many proxies are ready."""
+        return sum(pod.works for pod in self.proxies)
 
     @property
     def image(self) -> str:

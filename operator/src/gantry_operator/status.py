@@ -31,6 +31,7 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
         "mode": cluster.brokers.promise.role,
         "flush": cluster.brokers.promise.flush,
         "binding": {"name": binding.name_of(cluster)},
+        **_proxy(snapshot),
         "summary": {
             **_summary(snapshot),
             "updated": f"{members - sum(len(each.outdated) for each in snapshot.groups)}/{members}",
@@ -40,6 +41,17 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
         "requests": requests(snapshot),
         "groups": _groups(snapshot),
     }
+
+
+def _proxy(snapshot: Snapshot) -> Document:
+    """Return the part about proxies; a null removes that of a cluster that has no proxies any more."""
+    seen = snapshot.proxy
+    if seen is None:
+        return {"proxy": None} if "proxy" in snapshot.cluster.status else {}
+    told = {"replicas": seen.replicas, "ready": snapshot.proxies_ready, "endpoint": seen.endpoint}
+    former = snapshot.cluster.status.get("proxy", {})
+    kept = {"nodePort": seen.node_port or None} if seen.node_port or "nodePort" in former else {}
+    return {"proxy": told | kept}
 
 
 def stalled(reason: str, message: str) -> list[Condition]:

@@ -1,9 +1,9 @@
 """Deleting a cluster with its volumes (`deletionPolicy: Delete`); with Retain the operator has nothing to do.
 
-Steps, each decided by what still exists: the sets, and with them the pods; when no pod is left, the registers
-and the volume claims; then the finalizer.  Failover loops go on until no pod is left, and the status names what the
-deletion waits for.  Every deletion names the uid that was seen.  When the whole namespace is deleted, only the
-finalizer is left to remove.
+Steps, each decided by what still exists: the sets and the proxies' Deployment, and with them the pods; when no pod is
+left, the registers and the volume claims; then the finalizer.  Failover loops go on until no pod is left, and the
+status names what the deletion waits for.  Every deletion names the uid that was seen.  When the whole namespace is
+deleted, only the finalizer is left to remove.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from gantry_operator.api.brokercluster import FINALIZER, LABEL_CLUSTER, BrokerCluster, Document
+from gantry_operator.api.brokercluster import FINALIZER, LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document
 from gantry_operator.kube import cluster_path, lease_path
 
-_SETS, _PODS, _CLAIMS = "statefulsets", "pods", "persistentvolumeclaims"
+_DEPLOYMENTS, _SETS, _PODS, _CLAIMS = "deployments", "statefulsets", "pods", "persistentvolumeclaims"
 
 
 class Clears(Protocol):
@@ -35,12 +35,11 @@ async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> str:
     labels = {LABEL_CLUSTER: cluster.key.name}
     await _delete(kube, f"/apis/apps/v1/{space}/{_SETS}", labels)
     if pods := await kube.listed(f"/api/v1/{space}/{_PODS}", labels):
+        if any(each["metadata"]["labels"].get(LABEL_COMPONENT) == "proxy" for each in pods):
+            await _delete_named(kube, f"/apis/apps/v1/{space}/{_DEPLOYMENTS}/{cluster.proxies}")
         return waits_for(pods)
     for group in cluster.groups():
-        path = lease_path(cluster.key.namespace, group.name)
-        lease = await kube.get(path)
-        if lease is not None:
-            await kube.delete(path, lease["metadata"]["uid"])
+        await _delete_named(kube, lease_path(cluster.key.namespace, group.name))
     if await _delete(kube, f"/api/v1/{space}/{_CLAIMS}", labels):
         return "it waits for its volume claims to go"
     await mark(kube, cluster, found, False)
@@ -61,6 +60,12 @@ def waits_for(pods: Sequence[Document]) -> str:
 def _node(pod: Document) -> str:
     node = pod.get("spec", {}).get("nodeName", "")
     return f" on node {node}" if node else ""
+
+
+async def _delete_named(kube: Clears, path: str) -> None:
+    found = await kube.get(path)
+    if found is not None and "deletionTimestamp" not in found["metadata"]:
+        await kube.delete(path, found["metadata"]["uid"])
 
 
 async def _delete(kube: Clears, folder: str, labels: Mapping[str, str]) -> bool:

@@ -31,10 +31,19 @@ def of_member(group: GroupSeen, pod: Pod, image: str) -> str:
 
 def of_nameserver(pod: Pod, image: str) -> str:
     """Say why a name server's pod does not start."""
+    return _of_stateless(pod, "spec.nameserver", image)
+
+
+def of_proxy(pod: Pod, image: str) -> str:
+    """Say why a proxy's pod does not start."""
+    return _of_stateless(pod, "spec.proxy", image)
+
+
+def _of_stateless(pod: Pod, where: str, image: str) -> str:
     if pod.trouble in ("image", "crash"):
-        return _of_container(pod, "spec.nameserver", image)
+        return _of_container(pod, where, image)
     return (
-        f"spec.nameserver: no node takes {pod.name}; look at resources, and podTemplate's nodeSelector, tolerations "
+        f"{where}: no node takes {pod.name}; look at resources, and podTemplate's nodeSelector, tolerations "
         f"and spread (kubectl describe pod {pod.name})"
     )
 

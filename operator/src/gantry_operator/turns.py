@@ -17,6 +17,7 @@ from gantry_operator.imagechoice import Candidate, ImageChoice, candidate, choos
 from gantry_operator.kube import KubeError
 from gantry_operator.settings import OnUpgrade, Settings
 
+_SETS = ("StatefulSet", "Deployment")
 _ROOT = f"/apis/{GROUP}/{VERSION}"
 
 
@@ -42,10 +43,10 @@ def not_held(cluster: BrokerCluster, batches: Iterable[Sequence[D]]) -> list[lis
 
 
 def _free(cluster: BrokerCluster, batch: Sequence[D]) -> list[D]:
-    sets = [each for each in batch if each.wanted["kind"] == "StatefulSet"]
+    sets = [each for each in batch if each.wanted["kind"] in _SETS]
     if cluster.image.held is None or not any(_is_as_asked(cluster, each) for each in sets):
         return list(batch)
-    return [each for each in batch if each.wanted["kind"] not in ("StatefulSet", "ConfigMap")]
+    return [each for each in batch if each.wanted["kind"] not in (*_SETS, "ConfigMap")]
 
 
 def _is_as_asked(cluster: BrokerCluster, each: Differs) -> bool:

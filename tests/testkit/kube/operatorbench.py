@@ -84,7 +84,8 @@ class Server:
     async def merge(self, path: str, change: Document) -> None:
         self.writes.append(f"merge {path.rsplit('/', 2)[-1] if path.endswith('/status') else path.rsplit('/', 1)[-1]}")
         if path == f"{PATH}/status":
-            self.documents[PATH]["status"] = copy.deepcopy(change["status"])
+            told = {name: each for name, each in change["status"].items() if each is not None}  # as a merge patch does
+            self.documents[PATH]["status"] = copy.deepcopy(told)
             return
         self.documents[path] |= {name: value for name, value in change.items() if name != "metadata"}
         for name, value in change.get("metadata", {}).items():
