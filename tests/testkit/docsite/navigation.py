@@ -78,6 +78,7 @@ SECTIONS = (
             Page("operator/README.md", "The distribution gantrymq-operator"),
             Page("operator/docs/operator.md"),
             Page("operator/docs/running.md"),
+            Page("operator/docs/proxies.md"),
             Page("operator/docs/topics-and-groups.md"),
             Page("charts/gantrymq/README.md", "Chart gantrymq: the operator"),
             Page("charts/gantrymq-cluster/README.md", "Chart gantrymq-cluster: a cluster"),

@@ -79,6 +79,16 @@ ALL = {
             *("--set", "consumerGroups[0].name=shop"),
         ),
     ),
+    "cluster-with-proxies": Render(
+        "gantrymq-cluster",
+        (
+            *("--set", "name=orders,cluster.proxy.replicas=3,cluster.proxy.workers=2"),
+            *("--set", "cluster.proxy.tls.secretName=shop"),
+            *("--set", "cluster.proxy.service.type=LoadBalancer,cluster.proxy.service.annotations.lb=inner"),
+            *("--set", "cluster.proxy.resources.requests.cpu=1,cluster.proxy.podTemplate.nodeSelector.disk=ssd"),
+            *("--show-only", "templates/cluster.yaml"),
+        ),
+    ),
 }
 
 
