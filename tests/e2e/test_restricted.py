@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 import yaml
 
-from gantry_operator.api.brokercluster import Image, read
-from gantry_operator.desired import brokers, nameservers
+from gantry_operator.api import lenient
+from gantry_operator.api.brokercluster import Image
+from gantry_operator.desired import brokers, nameservers, proxies
 from testkit.kube import clusters, renders
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
@@ -50,10 +51,14 @@ def of_the_charts(*flags: str) -> Iterator[tuple[str, Any]]:
 
 def of_the_operator(volume_group: int | None) -> Iterator[tuple[str, Any]]:
     document = clusters.document()
+    beside = {"sidecars": [BESIDE], "initContainers": [BESIDE | {"name": "before"}]}
     for part in ("brokers", "nameserver"):
-        document["spec"][part]["podTemplate"] |= {"sidecars": [BESIDE], "initContainers": [BESIDE | {"name": "before"}]}
-    cluster, image = read(document), Image("image:1", "IfNotPresent", (), volume_group)
-    made = nameservers.objects(cluster, image)
+        document["spec"][part]["podTemplate"] |= beside
+    document["spec"]["proxy"] = {"podTemplate": beside, "tls": {"secretName": "shop"}}
+    cluster, image = lenient.read(document), Image("image:1", "IfNotPresent", (), volume_group)
+    assert cluster.proxy is not None
+    made = [proxies.deployment(cluster, cluster.proxy, image, proxies.ProxyShape(1, "digest"))]
+    made += nameservers.objects(cluster, image)
     made += brokers.objects(next(cluster.groups()), image, brokers.Shape(1))
     for each in made:
         if each["kind"] in TEMPLATES:
@@ -71,7 +76,7 @@ def offer(plane: ControlPlane, template: Any) -> None:
 def test_every_pod_is_let_in_by_a_restricted_namespace(strict: ControlPlane) -> None:
     offered = [*of_the_charts(), *of_the_operator(10001)]
     ours = {f"operator: {each}" for each in ("gantrymq", "gantrymq-crds", "gantrymq-leave", "gantrymq-test")}
-    assert {"orders-b0", "orders-ns", "cluster: gantrymq-cluster-test", *ours} <= dict(offered).keys()
+    assert {"orders-b0", "orders-ns", "orders-proxy", "cluster: gantrymq-cluster-test", *ours} <= dict(offered).keys()
     for name, template in offered:
         try:
             offer(strict, template)
