@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 import time
 import uuid
 from pathlib import Path
@@ -52,13 +53,13 @@ class Proxy:
 
 def send(address: str, topic: str, prefix: str, book: str) -> None:
     """Send without an end."""
-    proxy, number = Proxy(address), 0
+    proxy, number, pause = Proxy(address), 0, threading.Event()
     with Path(book).open("a", buffering=1, encoding="utf-8") as ledger:
         while True:
             number += 1
             body, identity = f"{prefix}-{number}", uuid.uuid4().hex.upper()
             while not is_sent(proxy, topic, body, identity):
-                time.sleep(AGAIN_S)
+                pause.wait(AGAIN_S)
             ledger.write(f"{body},{int(time.time() * 1000)},proxy,0\n")
 
 
