@@ -32,7 +32,6 @@ from itertools import pairwise
 from gantry.model import documents
 
 WINDOW_MAX = 64  # acknowledged and outstanding messages of one queue; RocketMQ keeps a bit for each in one long
-REVIVE_QUEUE = 999  # in a handle's place of the revive queue: the message was popped in order (RocketMQ: KeyBuilder)
 IDLE_MS = 24 * 3600 * 1000  # RocketMQ: CLEAN_SPAN_FROM_LAST
 
 _COUNTS_MAX = 2 * WINDOW_MAX
