@@ -66,7 +66,8 @@ class Queue(RuleBasedStateMachine):
         wanted = [offset for offset in found if offset not in self.over]
         assert taken == wanted[:count]
         if not taken:
-            self.batch = order.passed(batch, len(self.stored)) if batch is not None and self.stored else None
+            if batch is not None:
+                self.batch = order.passed(batch, len(self.stored))
             self.committed = len(self.stored)
             return
         if not (is_repeated and taken[0] in self.as_head):
@@ -92,8 +93,6 @@ class Queue(RuleBasedStateMachine):
             if (head := self.batch.committed) in self.visible_ms:
                 self.as_head[head] = max(1, self.as_head.get(head, 0))
         self.committed = self.batch.committed
-        if self.batch.is_done:
-            self.batch, self.attempt, self.visible_ms = None, "", {}
 
     @precondition(lambda self: self.handles)
     @rule(data=st.data(), ms=st.sampled_from([0, 10, 500]))

@@ -109,8 +109,8 @@ def test_what_is_not_delivered_any_more_is_passed() -> None:
     small = acknowledged(pop(batch, [0, 1, 2, 5], 2_000, count_max=1), 0)
     assert small.committed == 3 and order.take([3, 5], small, 32) == [3]
     left = order.passed(small, 5)  # 3 and 4 are no messages of this group's
-    assert left is not None and left.committed == 6 and left.is_done
-    assert order.passed(small, 6) is None
+    assert left.committed == 6 and left.is_done
+    assert order.passed(small, 6).committed == 6
 
 
 def test_a_batch_is_forgotten_after_a_day_without_pops_unless_a_message_would_come_again() -> None:

@@ -29,6 +29,7 @@ CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
 BENCHMARK_TOPIC = "BenchmarkTest"
 OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+POP_ORDER_TOPIC = "rmq_sys_POP_ORDER"
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 SYSTEM_TOPIC_PREFIX = "rmq_sys_"
@@ -49,6 +50,7 @@ SYSTEM_TOPICS = frozenset(
 # Topics that only the broker itself writes; a producer that names one is refused with NO_PERMISSION.
 NOT_SENDABLE_TOPICS = frozenset(
     {SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, CHECK_MAX_TIME_TOPIC, SELF_TEST_TOPIC, OFFSET_MOVED_TOPIC, TIMER_TOPIC}
+    | {POP_ORDER_TOPIC}
 )
 
 REVIVE_TOPIC_PREFIX = "rmq_sys_REVIVE_LOG_"  # + cluster: leases of popped messages and their acknowledgements

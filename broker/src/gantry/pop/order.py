@@ -15,8 +15,8 @@ An acknowledged message is never delivered again, also when one before it was no
 acknowledged.  (RocketMQ delivers everything from the committed offset again.)  Acknowledged and outstanding messages of
 a queue are at most 64 together, the bits of RocketMQ's `cm`.
 
-A batch is a value; every function returns a new one.  When all of it is acknowledged it is `is_done` and may be
-forgotten: an acknowledgement below the committed offset changes nothing.
+A batch is a value; every function returns a new one.  When all of it is acknowledged it `is_done`: it locks nothing,
+and says up to where the group has come.
 
 Source: RocketMQ's `ConsumerOrderInfoManager`; its document of one queue is `to_json`.  Our own keys in it begin with
 "g", and RocketMQ ignores them.
@@ -200,17 +200,14 @@ def popped(
     )
 
 
-def passed(batch: Batch, offset: int) -> Batch | None:
-    """Return what is left when everything below this offset was read and nothing of it has to be delivered.
-
-    None: nothing is left.
-    """
+def passed(batch: Batch, offset: int) -> Batch:
+    """Return the batch after everything below this offset was read and nothing of it has to be delivered."""
+    assert offset > 0
     behind = frozenset(one for one in batch.acked if one >= offset)
     counts = {one: count for one, count in batch.counts.items() if one >= offset}
-    if not behind and not counts:
-        return None
-    before = max(offset - 1, 0)
-    return replace(batch, offsets=(before,), acked=behind | {before}, visible_ms={}, counts=counts, tries=0)
+    return replace(
+        batch, offsets=(offset - 1,), acked=behind | {offset - 1}, visible_ms={}, counts=counts, tries=0
+    )
 
 
 def from_json(value: object, what: str) -> Batch | None:
