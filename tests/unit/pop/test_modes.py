@@ -138,7 +138,7 @@ def test_the_table_is_bounded_and_forgets_what_was_deleted() -> None:
     assert modes.put("T", "g", Mode(POP)) is None and modes.put("T", "h", Mode(POP)) is None
     assert modes.put("U", "g", Mode(POP)) is not None
     assert modes.put("T", "g", Mode(POP, 5)) is None
-    modes.keep_groups(lambda group: group == "g")
+    modes.forget_group("h")
     assert modes.keys() == ["T@g"] and len(modes) == 1
     modes.forget_topic("T")
     assert modes.keys() == [] and len(modes) == 0

@@ -42,6 +42,7 @@ from gantry.broker.meters.rates import Rates
 from gantry.broker.part_settings import (
     ack_limits,
     ack_mark,
+    assignment_rules,
     client_limits,
     connection_limits,
     delay_rules,
@@ -68,6 +69,7 @@ from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.settings.ports import Addresses
 from gantry.broker.stalled import StalledDisk, patience_s
+from gantry.broker.topicroutes import TopicRoutes
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers
@@ -92,6 +94,8 @@ from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
+from gantry.pop.assignment_handlers import AssignmentHandlers
+from gantry.pop.modes import Modes
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import SendHandler
 from gantry.schedule.handlers import DelayHandlers
@@ -198,13 +202,16 @@ def assemble(
         config.registration.timeout_s,
     )
     shared = Shared(
-        store, topics, groups, offsets, locks, filters, delays, batches.decisions,
-        gate, acks, activity, registration, durably, restart,
+        store, topics, groups, offsets, locks, filters, Modes(state("messageRequestMode.json")), delays,
+        batches.decisions, gate, acks, activity, registration, durably, restart,
     )
     role, slave_reads = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
     pulls, pops = (
         PullHandlers(store, checks, offsets, clock, pull_settings(config), slave_reads, opened.may_serve),
-        make_pops(config, shared, checks, opened.machine, (complaints.say, opened.may_serve, turns.soon)),
+        make_pops(
+            config, shared, state("consumerOrderInfo.json"), checks, opened.machine,
+            (complaints.say, opened.may_serve, turns.soon),
+        ),
     )
     rates, statistics = (
         Rates(lambda: _counters(appender, pulls, acks), clock),
@@ -238,6 +245,14 @@ def assemble(
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
         pops=pops.pops,
         popped=pops.acks,
+        assignments=AssignmentHandlers(
+            shared.modes,
+            TopicRoutes(client, config.name_servers, config.name, topics, clock, complaints),
+            topics,
+            groups,
+            clients,
+            lambda: assignment_rules(live.current),
+        ),
         disk=DiskHandlers(store, topics, offsets),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
@@ -273,6 +288,7 @@ def assemble(
         batches=batches,
         delays=delays,
         pops=pops,
+        modes=shared.modes,
         router=router,
         server=RemotingServer(
             router.on_requests,
@@ -348,6 +364,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     if parts.live.current.role is not Role.SLAVE:  # a slave hears from its master where in the log that was
         topics.on_delete(lambda topic: _delete_content(topic, parts))
         parts.groups.on_change(parts.pops.service.group_changed)
+        parts.groups.on_change(lambda name: None if parts.groups.get(name) else parts.modes.forget_group(name))
 
 
 def _delete_content(topic: TopicConfig, parts: Parts) -> None:
@@ -357,6 +374,8 @@ def _delete_content(topic: TopicConfig, parts: Parts) -> None:
     store.delete_queues(name)
     parts.offsets.begin_again(name, store.generations.of(name), readers, topic.read_queues)
     parts.pops.service.topic_deleted(name)
+    parts.pops.orderly.table.forget(lambda queue: queue[1] == name)
+    parts.modes.forget_topic(name)
     parts.pulls.held.release_topic(name)
 
 

@@ -216,6 +216,7 @@ class Broker:
             parts.offsets.file.save_if_changed()
             parts.locks.file.save_if_changed()
             parts.filters.save_if_changed()
+            parts.modes.file.save_if_changed()
             parts.batches.decisions.file.save_if_changed()
         passed(7)
 
@@ -227,6 +228,7 @@ class Broker:
             return
         with contextlib.suppress(StoreError):
             self.parts.delays.save_now()
+            self.parts.pops.orderly.table.save_now()
             position = self.parts.delays.wheel_position()
             if position is not None:
                 wheel.save(self._machine.disk, store.settings.root, position, self._machine.clock.now_ms())

@@ -19,6 +19,8 @@ from gantry.consume.handlers import PullLimits
 from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
+from gantry.pop.assignment import Mode
+from gantry.pop.assignment_handlers import AssignmentRules
 from gantry.pop.service import PopRules
 from gantry.replication.in_sync_tracker import InSyncPolicy
 from gantry.replication.pace import Waits, waits_of
@@ -73,6 +75,12 @@ def pop_rules(config: BrokerConfig) -> PopRules:
         from_retry_share=config.pop.from_retry_percent / 100,
         bytes_max=config.pull.bytes_default,
     )
+
+
+def assignment_rules(config: BrokerConfig) -> AssignmentRules:
+    """Return the rules of assignments by the broker."""
+    pop = config.pop
+    return AssignmentRules(Mode(pop.default_mode.value, pop.default_share_queues), pop.balances)
 
 
 def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gantry.metadata.groups import Groups
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.topics import Topics
+    from gantry.pop.modes import Modes
     from gantry.pop.parts import PopParts
     from gantry.produce.replies import ReplyHandlers
     from gantry.produce.send import SendHandler
@@ -79,6 +80,7 @@ class Parts:
     batches: BatchHandlers
     delays: DelayService
     pops: PopParts
+    modes: Modes
     router: Router
     server: RemotingServer
     client: RemotingClient

@@ -35,6 +35,9 @@ _TRANSACTIONS_S = 1.0
 _DUE_S = 0.01  # delivery is at most this late; while nothing is due, the job rests
 _DELAYS_S = 1.0
 _REVIVE_S = 0.05  # ended leases are delivered again at most this late; while none has ended, the job rests
+_ORDERLY_S = 0.05  # waiting pops see at most this late that a message is visible again
+_SAVE_ORDER_S = 5.0  # what a start reads again of the log
+_TIDY_ORDER_S = 600.0
 _REPLICATION_S = 0.1
 _IDLE_S = 1.0
 _STALLED_S = 0.25  # a part of the shortest configurable time-out of a disk
@@ -50,6 +53,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         parts.groups.file.save_if_changed()
         parts.locks.file.save_if_changed()
         parts.filters.save_if_changed()
+        parts.modes.file.save_if_changed()
         parts.batches.decisions.file.save_if_changed()
         parts.delays.retry()
 
@@ -65,6 +69,9 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         Job("decisions of sinks", _TRANSACTIONS_S, _if_active(parts, parts.batches.tick)),
         Job(DELIVERY, _DUE_S, _if_active(parts, parts.delays.deliver), lambda: _delivery_rest_s(parts)),
         Job(REVIVE, _REVIVE_S, _if_active(parts, parts.pops.reviver.run), lambda: _revive_rest_s(parts)),
+        Job("orderly pops", _ORDERLY_S, _if_active(parts, parts.pops.orderly.tick)),
+        Job("save orderly pops", _SAVE_ORDER_S, parts.pops.orderly.table.saving),
+        Job("idle orderly pops", _TIDY_ORDER_S, _if_active(parts, parts.pops.orderly.tidy)),
         Job("leases", _DELAYS_S, _if_active(parts, parts.pops.service.tick)),
         Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
         *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),

@@ -13,6 +13,7 @@ from gantry.broker.machine import Machine
 from gantry.broker.part_settings import pop_rules
 from gantry.broker.settings.config import BrokerConfig
 from gantry.consume.pull import PullChecks
+from gantry.metadata.state import State
 from gantry.pop import parts
 from gantry.pop.service import PopContext
 
@@ -21,9 +22,9 @@ Hooks = tuple[Callable[[str, str], object], Callable[[], bool], Callable[[Callab
 
 
 def make_pops(
-    config: BrokerConfig, shared: Shared, checks: PullChecks, machine: Machine, hooks: Hooks
+    config: BrokerConfig, shared: Shared, order_state: State, checks: PullChecks, machine: Machine, hooks: Hooks
 ) -> parts.PopParts:
-    """Return the parts; nothing listens yet."""
+    """Return the parts; of them only the table of orderly pops listens yet, whose file is order_state."""
     say, may_serve, soon = hooks
     context = PopContext(
         shared.store,
@@ -37,4 +38,4 @@ def make_pops(
         say,
         lambda: may_serve() and shared.activity.is_on,
     )
-    return parts.make(context, checks, machine.chance, soon)
+    return parts.make(context, order_state, checks, machine.chance, soon)

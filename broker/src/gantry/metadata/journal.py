@@ -13,6 +13,7 @@ and a slave that was disconnected for long gets no more than a new one.
     locks   group                   [[topic, queue id, client id], ...]: the owners of its queues, or null
     sink    name                    what it decided last (`transaction.decisions`), or null
     filter  topic@group             its expression, as in RocketMQ's consumerFilter.json, or null
+    mode    topic@group             whether the group pulls or pops the topic, as in messageRequestMode.json, or null
     delays  ""                      how far delayed messages are delivered
     queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
                                     once a link
@@ -37,6 +38,7 @@ Batch = tuple[int, list[object]]
 LOG_START = "logStart"
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
 MARKS, LOCKS, FILTER, SINK, RESETS = "marks", "locks", "filter", "sink", "resets"
+MODE = "mode"
 # What one frame carries.  It has a bound (`wire.ha`), so changes are weighed: each has some hundred bytes, and so many
 # parts of a thing weigh as much as one more.  The offsets of one group in a topic with 65 536 queues have some 1.6 MB.
 _BATCH = 256

@@ -13,7 +13,7 @@ A change writes a new lease of one message and the acknowledgement of the old on
 letter is its copy and the acknowledgement.  When a crash keeps only the first half, a start finds the newer lease,
 which counts; a dead letter may then be there twice, and was not answered.
 
-A handle of an orderly pop is given to `orderly`.
+Handles of orderly pops are given to `orderly_acks`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from gantry.leaves.frames import Command
 from gantry.pop import handle, records
 from gantry.pop.book import OpenLease, Verdict
 from gantry.pop.handle import ReceiptHandle
+from gantry.pop.orderly_acks import VERDICT, OrderlyAcks
 from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopService
@@ -43,9 +44,9 @@ from gantry.wire.headers import Header
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-VERDICT = "gantryVerdict"
 _ACKS_MAX = 1024  # leases in one request
 _BITS_BYTES_MAX = 1024
+_IN_ORDER = -1  # instead of the end of a lease
 _NOT_VALID = "the handle is not valid any more: the message was acknowledged, or delivered again with another handle"
 
 
@@ -56,8 +57,6 @@ class Named(NamedTuple):
     offset: int
     handle: ReceiptHandle
 
-
-OrderlyAnswer = Callable[["Connection", Command, Named], Command | None]
 
 
 @dataclass(slots=True)
@@ -73,7 +72,7 @@ class AckHandlers:
 
     def __init__(self, service: PopService, reviver: Reviver, soon: Callable[[Callable[[], None]], object]) -> None:
         """soon: calls a function at the end of this turn."""
-        self.orderly: OrderlyAnswer | None = None
+        self.orderly: OrderlyAcks | None = None
         self._service = service
         self._context = service.context
         self._reviver = reviver
@@ -88,7 +87,8 @@ class AckHandlers:
         if isinstance(named, Refusal):
             return refusal(command, named)
         if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
-            return self.orderly(connection, command, named)
+            answer = self.orderly.ack(command, named.key[:3], named.offset, named.key.pop_ms)
+            return self._park_done(connection, command, answer)
         verdict = self._close_soon(named.key, (named.offset,), named.handle.pop_ms + named.handle.invisible_ms)
         self._answer_soon(connection, command, reply(command, ext={VERDICT: verdict[0].value}))
         return None
@@ -107,7 +107,13 @@ class AckHandlers:
         wanted = [self._batched(one) for one in acks]  # nothing is done when one of them cannot be read
         stale: list[list[int]] = []
         for number, (key, offsets, end_ms) in enumerate(wanted):
-            verdicts = self._close_soon(key, offsets, end_ms)
+            if self.orderly is not None and end_ms == _IN_ORDER:
+                closed = self.orderly.close(key[:3], offsets, key.pop_ms)
+                if isinstance(closed, Refusal):
+                    return refusal(command, closed)
+                verdicts = closed
+            else:
+                verdicts = self._close_soon(key, offsets, end_ms)
             found = zip(offsets, verdicts, strict=True)
             stale += [[number, offset] for offset, verdict in found if verdict is not Verdict.OPEN]
         body = bodies.dumps({"stale": stale}) if stale else b""
@@ -125,7 +131,8 @@ class AckHandlers:
             remark = f"invisibleTime[{invisible_ms}] is illegal, it has to be from 0 to {longest_ms} ms"
             return reply(command, ResponseCode.INVALID_PARAMETER, remark)
         if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
-            return self.orderly(connection, command, named)
+            answer = self.orderly.change(command, named.key[:3], named.offset, named.key.pop_ms, invisible_ms)
+            return self._park_done(connection, command, answer)
         lease = self._open(named)
         if lease is None:
             return self._stale(command, named)
@@ -168,6 +175,9 @@ class AckHandlers:
         return None
 
     def _forward(self, connection: Connection, command: Command, named: Named) -> Command | None:
+        if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
+            answer = self.orderly.forward(command, named.key[:3], named.offset, named.key.pop_ms)
+            return self._park_done(connection, command, answer)
         lease = self._open(named)
         if lease is None:
             self._service.counts.stale += 1
@@ -230,11 +240,12 @@ class AckHandlers:
         if not group or not topic or flag not in (handle.NORMAL, handle.RETRY_V1, handle.RETRY_V2):
             raise MalformedBodyError("an entry of acks lacks its group or topic, or its retry flag is not 0, 1 or 2")
         start, queue_id, pop_ms, invisible_ms = numbers
+        is_in_order = source.get("rq", source.get("reviveQueueId")) == handle.ORDERLY_QUEUE
         key = LeaseKey(group, handle.real_topic(topic, group, flag), queue_id, start, pop_ms)
         return (
             key,
             list(records.offsets_of_bits(start, _bits(source.get("b", source.get("bitSet"))))),
-            pop_ms + invisible_ms,
+            _IN_ORDER if is_in_order else pop_ms + invisible_ms,
         )
 
     def _close_soon(self, key: LeaseKey, offsets: tuple[int, ...] | list[int], end_ms: int) -> list[Verdict]:
@@ -280,6 +291,13 @@ class AckHandlers:
         if not isinstance(end, Refusal):
             for lease, offsets in closed:
                 self._service.counts.acked += len(book.close(lease, offsets))
+
+    def _park_done(self, connection: Connection, command: Command, answer: Command) -> Command | None:
+        """Park the answer of something done; return another one, which is sent now."""
+        if answer.code:
+            return answer
+        self._park(connection, command, answer)
+        return None
 
     def _park(self, connection: Connection, command: Command, answer: Command) -> None:
         """Answer when everything that is written now is confirmed."""

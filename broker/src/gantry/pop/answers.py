@@ -26,6 +26,8 @@ def found(request: Command, catch: Catch, invisible_ms: int, broker: str, topic:
     ext = header(catch, invisible_ms)
     ext["startOffsetInfo"] = ";".join([handle.start_info(one.flag, one.queue_id, one.start) for one in catch.taken])
     ext["msgOffsetInfo"] = ";".join([handle.offsets_info(one.flag, one.queue_id, one.offsets) for one in catch.taken])
+    if catch.counts:
+        ext["orderCountInfo"] = ";".join(catch.counts)
     reply = Command(ResponseCode.SUCCESS, opaque=request.opaque, flag=FLAG_RESPONSE, remark="FOUND", ext=ext)
     return frames.encode_head(reply, sum(map(len, pieces))), pieces
 

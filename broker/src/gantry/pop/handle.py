@@ -16,13 +16,15 @@ a message of a retry topic carries its handle in the property POP_CK instead.
 
     startOffsetInfo     `flag queueId start` for each queue, joined by `;`
     msgOffsetInfo       `flag queueId o1,o2,...`: the offsets of the messages of each queue, in the order of the body
+    orderCountInfo      of an orderly pop: `flag qo<queueId>%<offset> count`, how often a message was delivered before,
+                        where it was; and `flag queueId count`, the least of all messages of the queue
 
 Source: RocketMQ's `ExtraInfoUtil` and `KeyBuilder`; facts 9.2 of the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from gantry.leaves import fields
@@ -99,3 +101,9 @@ def start_info(flag: int, queue_id: int, start: int) -> str:
 def offsets_info(flag: int, queue_id: int, offsets: Iterable[int]) -> str:
     """Return a queue's entry in `msgOffsetInfo`."""
     return f"{flag} {queue_id} {','.join(map(str, offsets))}"
+
+
+def count_info(queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> list[str]:
+    """Return the entries of a queue in `orderCountInfo`; counts: by offset, missing where a message is new."""
+    found = [f"{NORMAL} qo{queue_id}%{offset} {counts[offset]}" for offset in offsets if counts.get(offset)]
+    return [*found, f"{NORMAL} {queue_id} {min(counts.get(offset, 0) for offset in offsets)}"]

@@ -10,7 +10,7 @@ group that was deleted are removed.  Source: RocketMQ's `MessageRequestModeManag
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from gantry.errors import Refusal
 from gantry.metadata.state import State
@@ -55,11 +55,10 @@ class Modes:
         for group in list(self._topics.get(topic, ())):
             self._set(topic, group, None)
 
-    def keep_groups(self, exists: Callable[[str], bool]) -> None:
-        """Remove the entries of groups that do not exist any more."""
-        for topic, groups in list(self._topics.items()):
-            for group in [group for group in groups if not exists(group)]:
-                self._set(topic, group, None)
+    def forget_group(self, group: str) -> None:
+        """Remove the entries of a group that was deleted."""
+        for topic in [topic for topic, groups in self._topics.items() if group in groups]:
+            self._set(topic, group, None)
 
     def to_document(self) -> dict[str, object]:
         """Return the document in the form of RocketMQ's messageRequestMode.json."""

@@ -2,7 +2,7 @@
 
     topic        rmq_sys_POP_ORDER, queue 0; only brokers write it, and nobody consumes it
     POP_ORDER    the state as JSON, a property of the record: t topic, c group, q queue id, and
-                     b    the batch, as `order` writes it; missing when the queue was set back or forgotten
+                     b    the batch, as `order` writes it
                      dead the offset of the message that went to the dead-letter topic with this change
                      from the log offset of that message
 
@@ -36,19 +36,17 @@ class Dead(NamedTuple):
 
 
 class OrderState(NamedTuple):
-    """What a record says of its queue; batch None: nothing is outstanding, and nothing is known."""
+    """What a record says of its queue."""
 
     queue: Queue
-    batch: Batch | None
+    batch: Batch
     dead: Dead | None = None
 
 
 def message(state: OrderState, host: bytes, now_ms: int) -> frames.Send:
     """Return the record of a change."""
     group, topic, queue_id = state.queue
-    value: dict[str, object] = {"c": group, "q": queue_id, "t": topic}
-    if state.batch is not None:
-        value["b"] = state.batch.to_json()
+    value: dict[str, object] = {"b": state.batch.to_json(), "c": group, "q": queue_id, "t": topic}
     if state.dead is not None:
         value["dead"], value["from"] = state.dead
     text = json.dumps(value, separators=(",", ":")).encode()
@@ -69,7 +67,9 @@ def read(properties: bytes) -> OrderState | None:
         group, topic, queue_id, dead = value["c"], value["t"], value["q"], value.get("dead")
         if not (isinstance(group, str) and isinstance(topic, str) and isinstance(queue_id, int)):
             return None
-        batch = order.from_json(value["b"], "b") if "b" in value else None
+        batch = order.from_json(value["b"], "b")
+        if batch is None:
+            return None
         gone = None if dead is None else Dead(int(dead), int(value["from"]))
         return OrderState((group, topic, queue_id), batch, gone)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):

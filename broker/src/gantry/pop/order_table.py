@@ -55,15 +55,18 @@ class LastDead(NamedTuple):
 class OrderTable:
     """Batches by queue.  Loop thread only."""
 
-    def __init__(self, store: Store, state: State, queues_max: int = QUEUES_MAX) -> None:
+    def __init__(
+        self, store: Store, state: State, reset_at: Callable[[str, str, int], int], queues_max: int = QUEUES_MAX
+    ) -> None:
+        """reset_at: up to where in the log records of (group, topic, queue id) do not count; -1: all of them do."""
         self.last_dead: LastDead | None = None  # None: another change came behind it, so its copy is there
         self.unreadable = 0
-        self.on_confirmed: Callable[[Queue, Batch], None] = lambda queue, batch: None
         self._store = store
         self._state = state
+        self._reset_at = reset_at
         self._queues_max = queues_max
         self._confirmed: dict[Queue, Kept] = {}
-        self._present: dict[Queue, tuple[Batch | None, int]] = {}
+        self._present: dict[Queue, Kept] = {}
         self._next = 0
         self._is_changed = False
         self._waiting: tuple[dict[str, object], int] | None = None  # a document, and how far the log has to be durable
@@ -74,10 +77,8 @@ class OrderTable:
 
     def get(self, queue: Queue) -> Batch | None:
         """Return the newest batch of a queue; None when nothing is known."""
-        if queue in self._present:
-            return self._present[queue][0]
-        kept = self._confirmed.get(queue)
-        return None if kept is None else kept.batch
+        kept = self._present.get(queue) or self._confirmed.get(queue)
+        return None if kept is None or kept.log_offset < self._reset_at(*queue) else kept.batch
 
     def has_room(self, queue: Queue) -> bool:
         """Return whether a batch of this queue can be kept."""
@@ -87,10 +88,10 @@ class OrderTable:
         """Return every queue with a batch."""
         return list(self._confirmed.keys() | self._present.keys())
 
-    def appended(self, queue: Queue, batch: Batch | None, log_offset: int) -> None:
+    def appended(self, queue: Queue, batch: Batch, log_offset: int) -> None:
         """Take over a change whose record was appended at this log offset."""
         if log_offset >= self._store.dispatched.offset:
-            self._present[queue] = batch, log_offset
+            self._present[queue] = Kept(batch, log_offset)
         # Else it was dispatched while it was appended, and is confirmed already.
 
     def on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
@@ -127,13 +128,13 @@ class OrderTable:
         queue = state.queue
         self._is_changed = True
         self.last_dead = None if state.dead is None else LastDead(state, log_offset)
-        if self._present.get(queue, (None, -1))[1] <= log_offset:
-            self._present.pop(queue, None)
-        if state.batch is None or self._store.reader.is_buried(queue[1], log_offset):
+        present = self._present.get(queue)
+        if present is not None and present.log_offset <= log_offset:
+            del self._present[queue]
+        if self._store.reader.is_buried(queue[1], log_offset):
             self._confirmed.pop(queue, None)
         elif queue in self._confirmed or len(self._confirmed) < self._queues_max:
             self._confirmed[queue] = Kept(state.batch, log_offset)
-            self.on_confirmed(queue, state.batch)
 
     def tidy(self, is_gone: Callable[[Queue], bool], now_ms: int) -> Iterator[None]:
         """Forget batches of queues that are gone, and those that were not used for a day; in slices."""
@@ -153,7 +154,8 @@ class OrderTable:
             self._is_changed = True
 
     def saving(self) -> Generator[None, None, None]:
-        """Save the document that is durable by now, and compute the next one, in slices."""
+        """Save the document that is durable by now, and compute the next one, in slices; on every member."""
+        yield from self.catch_up()  # a slave has not read what came before its start
         if self._waiting is not None:
             document, log_end = self._waiting
             if self._store.flushed.offset < log_end:

@@ -17,9 +17,13 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from gantry.consume.pull import PullChecks
+from gantry.metadata.state import State
 from gantry.model.topic import TopicConfig
 from gantry.pop import records, recovery
 from gantry.pop.acknowledge import AckHandlers
+from gantry.pop.order_table import OrderTable
+from gantry.pop.orderly import OrderlyPops
+from gantry.pop.orderly_acks import OrderlyAcks
 from gantry.pop.pop import PopHandlers
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopContext, PopService
@@ -36,6 +40,7 @@ class PopParts:
     reviver: Reviver
     pops: PopHandlers
     acks: AckHandlers
+    orderly: OrderlyPops
 
     def recover(self, pending: list[DelayedEntry]) -> Iterator[None]:
         """Read the book back before the first request is served, in small slices; see `recovery`.  Empties the list."""
@@ -45,14 +50,28 @@ class PopParts:
         if self.service.rules.has_times:
             topic, queues = self.service.rules.revive_topic, records.REVIVE_QUEUES
             context.topics.ensure(TopicConfig(topic, read_queues=queues, write_queues=queues))
+        yield from self.orderly.table.catch_up()
         self.service.begin()
         self.reviver.begin(following)
+        self.orderly.begin()
 
 
 def make(
-    context: PopContext, checks: PullChecks, chance: Random, soon: Callable[[Callable[[], None]], object]
+    context: PopContext,
+    order_state: State,
+    checks: PullChecks,
+    chance: Random,
+    soon: Callable[[Callable[[], None]], object],
 ) -> PopParts:
-    """Make the parts and connect what happens inside; nothing listens yet."""
+    """Make the parts and connect what happens inside; of them only the table of orderly pops listens from here on.
+
+    order_state: the file consumerOrderInfo.json.
+    """
     service = PopService(context)
     reviver = Reviver(service)
-    return PopParts(service, reviver, PopHandlers(service, checks, chance), AckHandlers(service, reviver, soon))
+    pops, acks = PopHandlers(service, checks, chance), AckHandlers(service, reviver, soon)
+    table = OrderTable(context.store, order_state, context.offsets.places.of)
+    context.store.on_dispatched(table.on_dispatched)
+    orderly = OrderlyPops(service, pops.taker, table)
+    pops.in_order, acks.orderly = orderly.take, OrderlyAcks(orderly)
+    return PopParts(service, reviver, pops, acks, orderly)

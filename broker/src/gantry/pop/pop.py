@@ -2,7 +2,7 @@
 
 The order of the checks, their codes and remarks are RocketMQ's (`PopMessageProcessor`).  A pop that finds messages is
 answered when its leases are confirmed.  One that finds none is given to `hold` when it may wait; `try_again` is one
-more attempt, made when messages have come.  An orderly pop is given to `orderly`.
+more attempt, made when messages have come.  An orderly pop is one whose messages are taken by `in_order`.
 
 Messages far behind the end of the log are brought in by the cold reader first; the pop tries again then.
 """
@@ -54,7 +54,8 @@ class PopRequest:
 
 Hold = Callable[[PopRequest], bool]
 """Keeps a pop until messages come; False when too many wait."""
-Orderly = Callable[[PopRequest], Command | None]
+TakeInOrder = Callable[[Wish, str], Catch | Refusal]
+"""Takes messages for an orderly pop with this attempt id."""
 
 
 class PopHandlers:
@@ -62,7 +63,7 @@ class PopHandlers:
 
     def __init__(self, service: PopService, checks: PullChecks, chance: Random) -> None:
         self.hold: Hold | None = None
-        self.orderly: Orderly | None = None
+        self.in_order: TakeInOrder | None = None
         self.taker = Taker(service, chance)
         self._service = service
         self._context = service.context
@@ -75,8 +76,6 @@ class PopHandlers:
         if isinstance(request, Refusal):
             self._service.counts.refused += 1
             return self.empty(command, request.code, request.remark)
-        if request.is_order and self.orderly is not None:
-            return self.orderly(request)
         if not connection.is_writable:
             return self.empty(command)  # the peer does not read; nothing is leased for it
         if not self.try_now(request):
@@ -144,7 +143,10 @@ class PopHandlers:
 
     def try_now(self, request: PopRequest) -> bool:
         """Answer a pop if there are messages; False: there are none now.  True also when the answer comes later."""
-        catch = self.taker.take(request.wish)
+        if request.is_order and self.in_order is not None:
+            catch = self.in_order(request.wish, request.attempt_id)
+        else:
+            catch = self.taker.take(request.wish)
         if isinstance(catch, Refusal):
             self._refuse(request, catch)
         elif catch.taken:

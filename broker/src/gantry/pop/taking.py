@@ -27,9 +27,9 @@ from gantry.store.fetched import Fetched, FetchStatus
 INIT_MIN, INIT_MAX = 0, 1
 
 # Queue entries that one attempt may pass over because the filter does not want them: some 50 fetches of 800.
-_FETCHES_MAX = 50
+FETCHES_MAX = 50
+SIFT_S = 0.001
 _SIFTED_MAX = 800
-_SIFT_S = 0.001
 _MOVED = frozenset({FetchStatus.OFFSET_TOO_SMALL, FetchStatus.OFFSET_OVERFLOW_BADLY})
 _PASSED = _MOVED | {FetchStatus.NO_MATCHED_MESSAGE, FetchStatus.MESSAGE_WAS_REMOVING}
 
@@ -65,6 +65,7 @@ class Catch(NamedTuple):
     rest        messages behind the positions, in the queues that were read
     cold        places that have to be read from the disk; try again afterwards
     is_unread   a filter passed over so much that the rest was left for another attempt
+    counts      of an orderly pop: how often its messages were delivered before (`handle.count_info`)
     """
 
     taken: Sequence[TakenMessages]
@@ -73,6 +74,7 @@ class Catch(NamedTuple):
     rest: int = 0
     cold: Sequence[tuple[int, int]] = ()
     is_unread: bool = False
+    counts: Sequence[str] = ()
 
 
 class Taker:
@@ -86,9 +88,9 @@ class Taker:
     def take(self, wish: Wish) -> Catch | Refusal:
         """Lease messages for a pop, or say why there are none now."""
         taken: list[TakenMessages] = []
-        room, rest, fetches = wish.messages, 0, _FETCHES_MAX
+        room, rest, fetches = wish.messages, 0, FETCHES_MAX
         cold: Sequence[tuple[int, int]] = ()
-        until_s = self._context.clock.monotonic() + _SIFT_S
+        until_s = self._context.clock.monotonic() + SIFT_S
         for flag, topic, queue_id in self._queues(wish):
             if room <= 0 or fetches <= 0:
                 break
@@ -124,18 +126,21 @@ class Taker:
 
     def _queues(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
         """Yield (flag, topic, queue id) in the order in which they are read."""
-        topics = self._context.topics
         retries = list(self._retry_queues(wish))
         is_retry_first = bool(retries) and self._chance.random() < self._service.rules.from_retry_share
         if is_retry_first:
             yield from retries
-        config = topics.get(wish.topic)
+        yield from self.of_topic(wish)
+        if not is_retry_first:
+            yield from retries
+
+    def of_topic(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
+        """Yield (flag, topic, queue id) of the topic's own queues that the pop wants."""
+        config = self._context.topics.get(wish.topic)
         if config is not None and wish.queue_id >= 0:
             yield handle.NORMAL, wish.topic, wish.queue_id
         elif config is not None:
             yield from self._turned(handle.NORMAL, config)
-        if not is_retry_first:
-            yield from retries
 
     def _retry_queues(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
         for flag in (handle.RETRY_V1, handle.RETRY_V2):
@@ -159,14 +164,23 @@ class Taker:
         self, wish: Wish, at: tuple[int, str, int], count: int, fetches: int, until_s: float
     ) -> tuple[TakenMessages | None, int]:
         """Read one queue; return what is there, None for nothing, and how many fetches that took."""
-        flag, topic, queue_id = at
-        queue = wish.group, topic, queue_id
-        count = min(count, self._service.book.room(queue))
+        count = min(count, self._service.book.room((wish.group, at[1], at[2])))
         if count <= 0:
             return None, 0
-        position = self._service.positions.of(queue)
-        if position is None:
-            position = self._begin(wish, flag, topic, queue_id)
+        return self.read_from(wish, at, self.position(wish, at), count, fetches, until_s)
+
+    def position(self, wish: Wish, at: tuple[int, str, int]) -> int:
+        """Return where the group goes on in a queue, or begins."""
+        flag, topic, queue_id = at
+        position = self._service.positions.of((wish.group, topic, queue_id))
+        return self._begin(wish, flag, topic, queue_id) if position is None else position
+
+    def read_from(
+        self, wish: Wish, at: tuple[int, str, int], position: int, count: int, fetches: int, until_s: float
+    ) -> tuple[TakenMessages | None, int]:
+        """Read one queue from a position on; return what is there, None for nothing, and how many fetches that took."""
+        flag, topic, queue_id = at
+        queue = wish.group, topic, queue_id
         used = 0
         while True:
             fetched = self._fetch(wish, at, position, count, until_s)

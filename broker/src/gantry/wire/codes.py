@@ -280,7 +280,7 @@ _AUTH = "users and access rules come with a later version; restrict the network 
 _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
-    (_POP, (400, 401, 402, 200054, 200055)),
+    (_POP, (200054, 200055)),
     (_ROLLBACK, (200056,)),
     (_ADMIN, (217, 305, 321, 353)),
     (_ONE_BY_ONE, (18, 225)),

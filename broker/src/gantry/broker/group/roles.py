@@ -18,7 +18,7 @@ from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.slave_reads import MASTER, SlaveReads
-from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, RESETS, SINK
+from gantry.metadata.journal import FILTER, LOCKS, MARKS, MODE, OFFSET, RESETS, SINK
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.in_sync_tracker import InSyncTracker
 from gantry.replication.lease_renewal import LeaseRenewal
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gantry.metadata.groups import Groups
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.topics import Topics
+    from gantry.pop.modes import Modes
     from gantry.replication.losses import Losses
     from gantry.schedule.service import DelayService
     from gantry.store.background import Background
@@ -79,6 +80,7 @@ class Shared:
     offsets: Offsets
     locks: QueueLocks
     filters: ConsumerFilters
+    modes: Modes
     delays: DelayService
     decisions: Decisions
     gate: WriteGate
@@ -168,6 +170,7 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
             RESETS: shared.offsets.places,
             LOCKS: shared.locks,
             FILTER: shared.filters,
+            MODE: shared.modes,
             SINK: shared.decisions,
         },
     )
@@ -205,6 +208,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         RESETS: (offsets.places.keys, offsets.follow_places),
         LOCKS: (locks.keys, lambda group, owners: locks.follow(group, owners, clock.monotonic())),
         FILTER: (filters.keys, filters.follow),
+        MODE: (shared.modes.keys, shared.modes.follow),
         SINK: (decisions.keys, decisions.follow),
     }
     tables = AppliedTables(

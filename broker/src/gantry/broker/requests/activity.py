@@ -64,6 +64,8 @@ BY_EVERY_MEMBER = frozenset(
         RequestCode.GET_TOPIC_CONFIG,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.SHOW_RETENTION,
+        RequestCode.QUERY_ASSIGNMENT,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
         # Only pulls with an invalid header reach the table; the others are answered in batches.
         RequestCode.PULL_MESSAGE,
         RequestCode.LITE_PULL_MESSAGE,
@@ -108,6 +110,7 @@ ONLY_BY_ACTIVE_MASTER = frozenset(
         RequestCode.LIST_DELAYED,
         RequestCode.CANCEL_DELAYED,
         RequestCode.RECALL_MESSAGE,
+        RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.POP_MESSAGE,
         RequestCode.PEEK_MESSAGE,
         RequestCode.ACK_MESSAGE,

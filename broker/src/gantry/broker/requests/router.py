@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from gantry.metadata.offset_handlers import OffsetHandlers
     from gantry.metadata.topic_handlers import TopicHandlers
     from gantry.pop.acknowledge import AckHandlers
+    from gantry.pop.assignment_handlers import AssignmentHandlers
     from gantry.pop.pop import PopHandlers
     from gantry.produce.replies import ReplyHandlers
     from gantry.schedule.handlers import DelayHandlers
@@ -316,6 +317,7 @@ class Handlers:
     delays: DelayHandlers
     pops: PopHandlers
     popped: AckHandlers
+    assignments: AssignmentHandlers
     disk: DiskHandlers
     durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
     caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far
@@ -392,6 +394,9 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LIST_DELAYED: on.delays.page,
         RequestCode.CANCEL_DELAYED: on.delays.cancel,
         RequestCode.RECALL_MESSAGE: on.delays.recall,
+        RequestCode.QUERY_ASSIGNMENT: on.assignments.query,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: kept(on.assignments.set_mode, on.durable),
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: long(on.assignments.all_modes, turns),
         RequestCode.POP_MESSAGE: on.pops.pop,
         RequestCode.PEEK_MESSAGE: on.pops.peek,
         RequestCode.ACK_MESSAGE: on.popped.ack,

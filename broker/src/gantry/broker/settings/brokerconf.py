@@ -133,6 +133,9 @@ KEYS: dict[str, Translation] = {
     "recallMessageEnable": Translation("delays.recall"),
     "popFromRetryProbability": Translation("pop.from_retry_percent"),
     "popInflightMessageThreshold": Translation("pop.leases_max"),
+    "defaultMessageRequestMode": Translation("pop.default_mode"),
+    "defaultPopShareQueueNum": Translation("pop.default_share_queues"),
+    "serverLoadBalancerEnable": Translation("pop.balances"),
     "registerNameServerPeriod": Translation("registration.period_s", _period_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }

@@ -6,9 +6,17 @@ lease is a delayed message.
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
-from gantry.model.keys import number
+from gantry.model.keys import choice, number, switch
+
+
+class RequestMode(enum.StrEnum):
+    """How a group reads a topic when nobody said it."""
+
+    PULL = "PULL"
+    POP = "POP"
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +36,10 @@ class PopConfig:
     from_retry_percent: int = number(
         20, 0, 100, "percent", "How many of the pops read messages that are delivered again before all others."
     )
+    default_mode: RequestMode = choice(
+        RequestMode.PULL, "How clients that leave balancing to the broker read a topic: PULL, or POP."
+    )
+    default_share_queues: int = number(
+        -1, -1, 1_000_000, "members", "With how many others a member shares its queues by POP; 0 and -1: with all."
+    )
+    balances: bool = switch(True, "Whether a member gets its share of the queues; false: all queues.")

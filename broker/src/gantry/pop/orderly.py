@@ -1,0 +1,381 @@
+"""Orderly pops: which messages are delivered in order, and what is acknowledged of them.
+
+The rules are those of `order`, the table is `order_table`.  Every change is one record in the log, and its answer waits
+until that is confirmed.  The batch locks its queue from the moment in which the record was appended, so of two handlers
+that pop at the same time one gets the queue.
+
+A pop with nothing to deliver changes nothing.  A pop that finds the head of a queue with all attempts used up moves it
+to the group's dead-letter topic and delivers what is behind it: the new batch and the copy are in one append, the batch
+first.  When a crash keeps only the batch, the next start makes the copy before anything else (`begin`).
+
+The group's consumer offset follows the committed offset of its batch, when that is confirmed and durable (`positions`).
+A queue that was set back by an administrator has no batch any more: records from before the reset do not count.
+
+`on_free` is called with a queue whose lock has ended, when there may be messages: waiting pops look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.append.redelivery import MoveToDeadLetters, again_of, popped_from
+from gantry.errors import Refusal
+from gantry.leaves.queues import Places
+from gantry.leaves.records import PROPERTIES_BYTES_MAX
+from gantry.model import names
+from gantry.model.topic import TopicConfig
+from gantry.pop import handle, order, order_records
+from gantry.pop.book import Queue
+from gantry.pop.handle import ORDERLY_QUEUE
+from gantry.pop.order import Batch, Verdict
+from gantry.pop.order_records import Dead, OrderState
+from gantry.pop.order_table import OrderTable
+from gantry.pop.service import PopService
+from gantry.pop.taking import FETCHES_MAX, SIFT_S, Catch, TakenMessages, Taker, Wish
+from gantry.store.fetched import Fetched
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
+
+_PIECE = 64
+_STALE_ENDS = 64  # of locks: that many more are kept than there are queues
+
+
+class _Head(NamedTuple):
+    """A head whose attempts are used up: its place in the log, and its record; None: it is gone."""
+
+    dead: Dead
+    record: Record | None
+
+
+class _Offer(NamedTuple):
+    """What one queue has for a pop: the batch before, what was read of the queue, and which of it is delivered."""
+
+    queue: Queue
+    before: Batch | None
+    found: TakenMessages | None
+    taken: list[int]
+    head: _Head | None
+
+
+class OrderlyPops:
+    """Batches of a master.  Loop thread only."""
+
+    def __init__(self, service: PopService, taker: Taker, table: OrderTable) -> None:
+        self.on_free: Callable[[str, str, int], object] = lambda group, topic, queue_id: None
+        self.table = table
+        self._service = service
+        self._context = service.context
+        self._taker = taker
+        self._owed: Send | None = None  # a dead letter that a crash cut off
+        self._ends: list[tuple[int, Queue]] = []  # a heap
+        self._end_of: dict[Queue, int] = {}  # when each queue is looked at next
+
+    def begin(self) -> None:
+        """Take over what the table has, before the first request is served."""
+        context = self._context
+        for queue in self.table.queues():
+            batch, (group, topic, queue_id) = self.table.get(queue), queue
+            if batch is not None and context.offsets.query(group, topic, queue_id) < batch.committed:
+                context.offsets.commit(group, topic, queue_id, batch.committed)
+            self._watch(queue, batch)
+        self._owed = self._cut_off()
+
+    def take(self, wish: Wish, attempt_id: str) -> Catch | Refusal:
+        """Deliver messages to a pop in order, or say why there are none now."""
+        clock = self._context.clock
+        offers: list[_Offer] = []
+        room, rest, fetches = wish.messages, 0, FETCHES_MAX
+        cold: Sequence[tuple[int, int]] = ()
+        until_s = clock.monotonic() + SIFT_S
+        for at in self._taker.of_topic(wish):
+            if room <= 0 or fetches <= 0:
+                break
+            offer, used, needed = self._offer(wish, at, attempt_id, (room, fetches, until_s))
+            fetches -= used
+            cold = cold or needed
+            if offer is None:
+                continue
+            if offer.found is not None:
+                rest += max(0, offer.found.fetched.max_offset - offer.found.fetched.next_offset)
+            offers.append(offer)
+            room -= len(offer.taken)
+        if not offers:
+            return Catch((), rest=rest, cold=cold, is_unread=fetches <= 0)
+        return self._deliver(wish, attempt_id, offers, rest)
+
+    def _offer(
+        self, wish: Wish, at: tuple[int, str, int], attempt_id: str, bounds: tuple[int, int, float]
+    ) -> tuple[_Offer | None, int, Sequence[tuple[int, int]]]:
+        """Look at one queue; return what it offers, how many fetches that took, and what has to be read first."""
+        room, fetches, until_s = bounds
+        queue = wish.group, at[1], at[2]
+        batch, head = self.table.get(queue), None
+        position = self._taker.position(wish, at)
+        if batch is not None:
+            if batch.is_locked(attempt_id, self._context.clock.now_ms()):
+                return None, 0, ()
+            times_max = self._context.groups.retry_times_max(wish.group)
+            if times_max is not None and batch.has_used_up(attempt_id, times_max):
+                cold = self._cold(queue, batch.committed)
+                if cold:
+                    return None, 0, cold
+                head = self._head(queue, batch.committed)
+                batch = batch.give_up()
+            position = max(position, batch.committed)
+        elif not self.table.has_room(queue):
+            self._context.say("orderly pops", f"{len(self.table)} queues are popped in order, which is the limit")
+            return None, 0, ()
+        ahead = 0 if batch is None else len(batch.acked)
+        found, used = self._taker.read_from(wish, at, position, room + ahead, fetches, until_s)
+        if found is not None and found.fetched.is_cold:
+            return None, used, found.fetched.places
+        taken = [] if found is None else order.take(found.offsets, batch, room)
+        if found is not None and not taken:
+            self._service.positions.move(queue, found.fetched.next_offset)  # all of it is acknowledged
+        if not taken and head is None:
+            return None, used, ()
+        return _Offer(queue, batch, found, taken, head), used, ()
+
+    def _cold(self, queue: Queue, offset: int) -> Sequence[tuple[int, int]]:
+        """Return the place of a message that has to be read from the disk first."""
+        found = self._context.store.reader.candidates(queue[1], queue[2], offset, 1, 1, None, may_wait=False)
+        return found.places if found.is_cold else ()
+
+    def _head(self, queue: Queue, offset: int) -> _Head:
+        reader = self._context.store.reader
+        place = reader.entry(queue[1], queue[2], offset)
+        record = None if place is None else reader.record(place)
+        return _Head(Dead(offset, -1 if record is None else record.log_offset), record)
+
+    def _deliver(self, wish: Wish, attempt_id: str, offers: list[_Offer], rest: int) -> Catch | Refusal:
+        """Append the new batches, and what goes to the dead-letter topic; then they count."""
+        before = [offer.before.pop_ms for offer in offers if offer.before is not None]
+        pop_ms = max([self._context.clock.now_ms(), *[one + 1 for one in before]])
+        changes: list[tuple[Queue, Batch]] = []
+        sends: list[Send] = []
+        states: list[Send] = []
+        for offer in offers:
+            batch = offer.before
+            if offer.taken:
+                assert offer.found is not None
+                found = offer.found.offsets
+                batch = order.popped(offer.before, found, offer.taken, attempt_id, pop_ms, wish.invisible_ms)
+            assert batch is not None
+            changes.append((offer.queue, batch))
+            record = None if offer.head is None else offer.head.record
+            dead = None if offer.head is None or record is None else offer.head.dead
+            states.append(self._state(offer.queue, batch, dead))
+            sends.append(states[-1])
+            if record is not None:
+                sends.append(self._dead_letter(offer.queue, record))
+        end = self._append(sends)
+        if isinstance(end, Refusal):
+            return end
+        for (queue, batch), state in zip(changes, states, strict=True):
+            self._took(queue, batch, state)
+        given = [offer.head for offer in offers if offer.head is not None]
+        self._service.counts.dead += sum([head.record is not None for head in given])
+        self._service.counts.lost += sum([head.record is None for head in given])
+        taken = [self._given(offer) for offer in offers if offer.taken]
+        counts = [
+            one
+            for (queue, batch), offer in zip(changes, offers, strict=True)
+            if offer.taken
+            for one in handle.count_info(queue[2], offer.taken, batch.counts)
+        ]
+        return Catch(taken, pop_ms, ORDERLY_QUEUE, rest, counts=counts)
+
+    def _given(self, offer: _Offer) -> TakenMessages:
+        """Return what was read of a queue without the messages that are not delivered."""
+        found = offer.found
+        assert found is not None
+        wanted = set(offer.taken)
+        if len(wanted) == len(found.offsets):
+            return found
+        pairs = zip(found.offsets, found.fetched.places, strict=True)
+        places = Places([place for offset, place in pairs if offset in wanted])
+        buffers = [self._context.store.reader.bytes_at(*place) for place in places]
+        old = found.fetched
+        fetched = Fetched(
+            old.status,
+            offer.taken[-1] + 1,
+            old.min_offset,
+            old.max_offset,
+            buffers,
+            sum(map(len, buffers)),
+            places=places,
+        )
+        return TakenMessages(found.flag, found.topic, found.queue_id, offer.taken[0], tuple(offer.taken), fetched)
+
+    def acknowledge(self, queue: Queue, offsets: Sequence[int], pop_ms: int) -> list[Verdict] | Refusal:
+        """Acknowledge messages of the batch that was popped at this time; return what became of each.  What counts is
+        in the log as far as it is written now.
+        """
+        batch = self.table.get(queue)
+        if batch is None:
+            return [self._of_no_batch(queue, offset) for offset in offsets]
+        verdicts, changed = [], batch
+        for offset in offsets:
+            changed, verdict = changed.acknowledge(offset, pop_ms)
+            verdicts.append(verdict)
+        refused = None if changed is batch else self._change(queue, changed)
+        if refused is not None:
+            return refused
+        counts = self._service.counts
+        counts.acked += verdicts.count(Verdict.TAKEN)
+        counts.stale += len(verdicts) - verdicts.count(Verdict.TAKEN)
+        self._free(queue, changed)
+        return verdicts
+
+    def change(self, queue: Queue, offset: int, pop_ms: int, invisible_ms: int) -> tuple[Verdict, int] | Refusal:
+        """Make a message of the batch visible after this time; return what became of it, and when that is."""
+        batch, visible_ms = self.table.get(queue), self._context.clock.now_ms() + invisible_ms
+        if batch is None:
+            return self._of_no_batch(queue, offset), 0
+        changed, verdict = batch.change(offset, pop_ms, visible_ms)
+        if verdict is Verdict.TAKEN:
+            refused = self._change(queue, changed)
+            if refused is not None:
+                return refused
+            self._service.counts.changed += 1
+            self._free(queue, changed)
+        return verdict, visible_ms
+
+    def give_up(self, queue: Queue, offset: int, pop_ms: int) -> Verdict | Refusal | None:
+        """Move a message of the batch that was popped at this time to the dead-letter topic; None: it is gone."""
+        batch = self.table.get(queue)
+        if batch is None:
+            return self._of_no_batch(queue, offset)
+        changed, verdict = batch.acknowledge(offset, pop_ms)
+        if verdict is not Verdict.TAKEN:
+            return verdict
+        record = self._head(queue, offset).record
+        if record is None:
+            return None
+        state = self._state(queue, changed, Dead(offset, record.log_offset))
+        end = self._append([state, self._dead_letter(queue, record)])
+        if isinstance(end, Refusal):
+            return end
+        self._took(queue, changed, state)
+        self._service.counts.dead += 1
+        self._free(queue, changed)
+        return verdict
+
+    def tick(self) -> None:
+        """Call `on_free` for the queues whose messages have become visible again."""
+        if self._owed is not None:
+            self._append([])
+        now_ms = self._context.clock.now_ms()
+        while self._ends and self._ends[0][0] <= now_ms:
+            at_ms, queue = heappop(self._ends)
+            if self._end_of.get(queue) != at_ms:
+                continue
+            del self._end_of[queue]
+            batch = self.table.get(queue)
+            if batch is None or not batch.outstanding:
+                continue
+            if batch.is_locked("", now_ms):
+                self._watch(queue, batch)
+            else:
+                self.on_free(*queue)
+
+    def free_at_ms(self, queue: Queue) -> int:
+        """Return when the queue can be popped by anybody, in ms by the wall clock; 0: now."""
+        batch = self.table.get(queue)
+        return 0 if batch is None or not batch.is_locked("", self._context.clock.now_ms()) else batch.visible_at_ms
+
+    def forget(self, is_gone: Callable[[Queue], bool]) -> None:
+        """Forget batches of a deleted topic or group."""
+        self.table.forget(is_gone)
+
+    def tidy(self) -> Iterator[None]:
+        """Forget, in slices, what nobody used for a day, and what is gone."""
+        return self.table.tidy(self._is_gone, self._context.clock.now_ms())
+
+    def _is_gone(self, queue: Queue) -> bool:
+        group, name, queue_id = queue
+        topic = self._context.topics.get(name)
+        return topic is None or queue_id >= topic.read_queues or self._context.groups.get(group) is None
+
+    def _of_no_batch(self, queue: Queue, offset: int) -> Verdict:
+        return Verdict.DONE if offset < (self._service.positions.of(queue) or 0) else Verdict.STALE
+
+    def _change(self, queue: Queue, batch: Batch) -> Refusal | None:
+        state = self._state(queue, batch, None)
+        end = self._append([state])
+        if isinstance(end, Refusal):
+            return end
+        self._took(queue, batch, state)
+        return None
+
+    def _append(self, sends: Sequence[Send]) -> int | Refusal:
+        topics = self._context.topics
+        if topics.get(names.POP_ORDER_TOPIC) is None:
+            topics.ensure(TopicConfig(names.POP_ORDER_TOPIC, read_queues=1, write_queues=1))
+        owed, self._owed = self._owed, None
+        end = self._service.append(sends if owed is None else [owed, *sends])
+        if isinstance(end, Refusal):
+            self._owed = owed
+        elif owed is not None:
+            self._service.counts.dead += 1
+        return end
+
+    def _state(self, queue: Queue, batch: Batch, dead: Dead | None) -> Send:
+        store, clock = self._context.store, self._context.clock
+        return order_records.message(OrderState(queue, batch, dead), store.store_host, clock.now_ms())
+
+    def _took(self, queue: Queue, batch: Batch, state: Send) -> None:
+        """Let a batch count whose record was appended."""
+        self.table.appended(queue, batch, state.log_offset)
+        self._service.positions.save_later(queue, batch.committed)
+        self._watch(queue, batch)
+
+    def _watch(self, queue: Queue, batch: Batch | None) -> None:
+        """Look at a queue when its lock ends."""
+        end_ms = 0 if batch is None else batch.visible_at_ms
+        if not end_ms or self._end_of.get(queue, end_ms + 1) <= end_ms:
+            return
+        self._end_of[queue] = end_ms
+        heappush(self._ends, (end_ms, queue))
+        if len(self._ends) > 2 * len(self._end_of) + _STALE_ENDS:
+            self._ends = [(at_ms, one) for one, at_ms in self._end_of.items()]
+            heapify(self._ends)
+
+    def _free(self, queue: Queue, batch: Batch) -> None:
+        """Call `on_free` when nothing of the batch is hidden any more."""
+        if not batch.is_locked("", self._context.clock.now_ms()):
+            self.on_free(*queue)
+
+    def _dead_letter(self, queue: Queue, record: Record) -> Send:
+        topics, target = self._context.topics, names.dlq_topic(queue[0])
+        topics.ensure(TopicConfig(target, read_queues=1, write_queues=1))
+        batch = self.table.get(queue)
+        popped_ms = 0 if batch is None else batch.pop_ms
+        copy = again_of(record, popped_from(record, queue[1]), MoveToDeadLetters(), target, popped_ms)
+        if len(copy.properties) > PROPERTIES_BYTES_MAX:
+            copy.properties = record.properties  # no room to say where it comes from
+        copy.prepared_offset = record.log_offset
+        return copy
+
+    def _cut_off(self) -> Send | None:
+        """Return the dead letter that the last record in the log names, when a crash cut it off."""
+        last, reader = self.table.last_dead, self._context.store.reader
+        if last is None or last.state.dead is None:
+            return None
+        queue, log_offset = last.state.queue, last.state.dead.log_offset
+        target = names.dlq_topic(queue[0])
+        at = reader.first_behind(target, 0, last.log_offset)
+        while places := reader.places(target, 0, at, _PIECE):
+            found = [reader.record(place) for place in places]
+            if any(record is not None and record.prepared_offset == log_offset for record in found):
+                return None
+            at += len(places)
+        record = reader.record_at(log_offset)
+        if record is None or record.topic != queue[1]:
+            self._service.counts.lost += 1
+            return None
+        return self._dead_letter(queue, record)
