@@ -217,3 +217,5 @@ class OrderTable:
         is_here = batch is not None and batch.offsets[-1] < self._store.next_queue_offset(queue[1], queue[2])
         if batch is not None and is_here and not is_buried and len(self._confirmed) < self._queues_max:
             self._confirmed[queue] = Kept(batch, log_offset)
+        else:
+            self._is_changed = True
