@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gantry.pop import order
-from gantry.pop.order import Batch, Verdict
+from gantry.pop.order import OrderedBatch, OrderVerdict
 
 INVISIBLE_MS, TIMES_MAX = 100, 2
 
@@ -28,7 +28,7 @@ class Queue(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.stored: list[bool] = []  # by offset, whether the group's filter takes the message
         self.committed = 0
-        self.batch: Batch | None = None
+        self.batch: OrderedBatch | None = None
         # The model: what was delivered last, who asked for it, when each of it is visible, and what is over.
         self.pop_ms = 0
         self.attempt = ""
@@ -88,7 +88,7 @@ class Queue(RuleBasedStateMachine):
             return
         self.batch, verdict = self.batch.acknowledge(offset, pop_ms)
         assert verdict is self.expected(offset, pop_ms)
-        if verdict is Verdict.TAKEN:
+        if verdict is OrderVerdict.TAKEN:
             self.over.add(offset)
             if (head := self.batch.committed) in self.visible_ms:
                 self.as_head[head] = max(1, self.as_head.get(head, 0))
@@ -102,13 +102,13 @@ class Queue(RuleBasedStateMachine):
             return
         self.batch, verdict = self.batch.change(offset, pop_ms, self.now_ms + ms)
         assert verdict is self.expected(offset, pop_ms)
-        if verdict is Verdict.TAKEN:
+        if verdict is OrderVerdict.TAKEN:
             self.visible_ms[offset] = self.now_ms + ms
 
-    def expected(self, offset: int, pop_ms: int) -> Verdict:
+    def expected(self, offset: int, pop_ms: int) -> OrderVerdict:
         if offset in self.over:
-            return Verdict.DONE
-        return Verdict.TAKEN if pop_ms == self.pop_ms and offset in self.visible_ms else Verdict.STALE
+            return OrderVerdict.DONE
+        return OrderVerdict.TAKEN if pop_ms == self.pop_ms and offset in self.visible_ms else OrderVerdict.STALE
 
     @rule()
     def the_broker_starts_again(self) -> None:

@@ -34,14 +34,19 @@ async def test_the_next_master_knows_the_lock_the_counts_and_what_was_acknowledg
         assert await taken(group) == []
         (answer,) = await done(group, change_request(first[1], 0))
         assert answer["gantryVerdict"] == "open"
-        again = await taken(group, 2)
-        assert [one.body for one in again] == [b"m1", b"m3"]
+        again = await taken(group, 1)
+        assert [one.body for one in again] == [b"m1"]
         (target,) = {0, 1, 2} - {former, group.master}
         await handed_to(group, target)
         assert await taken(group) == []
         verdicts = await done(group, ack_request(first[1]), *map(ack_request, again))
-        assert [one["gantryVerdict"] for one in verdicts] == ["stale", "open", "open"]
-        assert [one.body for one in await taken(group)] == [b"m4"]
+        assert [one["gantryVerdict"] for one in verdicts] == ["stale", "open"]
+        rest = [b"m3", b"m4"]
+        while rest:  # a pop reads one part of a queue, of which the next master has several
+            found = await taken(group)
+            assert [one.body for one in found] == rest[: len(found)] and found
+            await done(group, *map(ack_request, found))
+            del rest[: len(found)]
 
 
 async def test_the_next_master_knows_which_groups_pop(tmp_path: Path) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from gantry.pop import order
-from gantry.pop.order import Batch, Verdict
+from gantry.pop.order import OrderedBatch, OrderVerdict
 from gantry.store import statefile
 
 
-def pop(batch: Batch | None, found: list[int], now_ms: int = 1_000, attempt_id: str = "", count_max: int = 32) -> Batch:
+def pop(
+    batch: OrderedBatch | None, found: list[int], now_ms: int = 1_000, attempt_id: str = "", count_max: int = 32
+) -> OrderedBatch:
     return order.popped(batch, found, order.take(found, batch, count_max), attempt_id, now_ms, 100)
 
 
-def acknowledged(batch: Batch, *offsets: int) -> Batch:
+def acknowledged(batch: OrderedBatch, *offsets: int) -> OrderedBatch:
     for offset in offsets:
         batch, verdict = batch.acknowledge(offset, batch.pop_ms)
-        assert verdict is Verdict.TAKEN
+        assert verdict is OrderVerdict.TAKEN
     return batch
 
 
@@ -96,12 +98,12 @@ def test_a_handle_of_a_former_batch_changes_nothing() -> None:
     first = pop(None, [0, 1])
     second = pop(first, [0, 1], 900)  # the clock was set back
     assert second.pop_ms == 1_001
-    assert second.acknowledge(0, first.pop_ms) == (second, Verdict.STALE)
-    assert second.change(1, first.pop_ms, 99_999) == (second, Verdict.STALE)
-    assert second.acknowledge(7, second.pop_ms) == (second, Verdict.FOREIGN)
+    assert second.acknowledge(0, first.pop_ms) == (second, OrderVerdict.STALE)
+    assert second.change(1, first.pop_ms, 99_999) == (second, OrderVerdict.STALE)
+    assert second.acknowledge(7, second.pop_ms) == (second, OrderVerdict.FOREIGN)
     after = acknowledged(second, 0)
-    assert after.acknowledge(0, second.pop_ms) == (after, Verdict.DONE)
-    assert after.acknowledge(0, first.pop_ms) == (after, Verdict.DONE)
+    assert after.acknowledge(0, second.pop_ms) == (after, OrderVerdict.DONE)
+    assert after.acknowledge(0, first.pop_ms) == (after, OrderVerdict.DONE)
 
 
 def test_what_is_not_delivered_any_more_is_passed() -> None:

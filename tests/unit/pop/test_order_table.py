@@ -10,7 +10,7 @@ from gantry.errors import StoreError
 from gantry.leaves import frames
 from gantry.model import names
 from gantry.pop import order, order_records
-from gantry.pop.order import Batch
+from gantry.pop.order import OrderedBatch
 from gantry.pop.order_records import Dead, OrderState
 from gantry.pop.order_table import OrderTable
 from gantry.store.store import Store
@@ -37,7 +37,7 @@ class Play:
         for _ in self.table.catch_up():
             pass
 
-    def change(self, batch: Batch, dead: Dead | None = None, queue: tuple[str, str, int] = QUEUE) -> None:
+    def change(self, batch: OrderedBatch, dead: Dead | None = None, queue: tuple[str, str, int] = QUEUE) -> None:
         send = order_records.message(OrderState(queue, batch, dead), HOST, 0)
         self.store.append([send])
         self.table.appended(queue, batch, send.log_offset)
@@ -54,7 +54,7 @@ class Play:
             pass
 
 
-def batch_of(*offsets: int, pop_ms: int = 1_000) -> Batch:
+def batch_of(*offsets: int, pop_ms: int = 1_000) -> OrderedBatch:
     return order.popped(None, offsets, offsets, "", pop_ms, 100)
 
 

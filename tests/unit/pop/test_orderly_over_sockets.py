@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,6 @@ from gantry.model.subscription import GroupConfig
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import request
 from testkit.brokerplay import Peer, peer, running_broker, send
-from testkit.patience import HANG_S
 from testkit.popplay import (
     GROUP,
     Popped,
@@ -41,14 +39,6 @@ async def taken(client: Peer, request: Command) -> list[Popped]:
     reply = await client.call(request)
     assert reply.code in (0, ResponseCode.POLLING_TIMEOUT)
     return popped(reply) if reply.code == 0 else []
-
-
-async def taken_at_last(client: Peer, request: Command) -> list[Popped]:
-    """Pop until something comes."""
-    async with asyncio.timeout(HANG_S):
-        while not (found := await taken(client, request)):
-            await asyncio.sleep(0.02)
-    return found
 
 
 def bodies(messages: Sequence[Popped]) -> list[bytes]:
@@ -142,7 +132,7 @@ async def test_used_up_attempts_end_in_the_dead_letter_topic_and_the_queue_goes_
             for one in found:
                 await client.call(change_request(one, 0))
         assert bodies(await taken(client, in_order(2))) == [b"m1", b"m2"]
-        dead = await taken_at_last(client, pop_request(topic=f"%DLQ%{GROUP}", consumerGroup="undertaker"))
+        dead = await taken(client, pop_request(topic=f"%DLQ%{GROUP}", consumerGroup="undertaker"))
         assert bodies(dead) == [b"m0"]
         assert dead[0].properties["DLQ_ORIGIN_TOPIC"] == "orders"
         assert broker.parts.pops.service.counts.dead == 1
@@ -155,7 +145,7 @@ async def test_a_dead_letter_that_was_asked_for_is_made_once(tmp_path: Path) -> 
         forward = ack_request(first[0], RequestCode.FORWARD_TO_DLQ)
         assert await verdict(client, forward) == "open" and await verdict(client, forward) == "done"
         assert await verdict(client, ack_request(first[1])) == "open"
-        dead = await taken_at_last(client, pop_request(topic=f"%DLQ%{GROUP}", consumerGroup="undertaker"))
+        dead = await taken(client, pop_request(topic=f"%DLQ%{GROUP}", consumerGroup="undertaker"))
         assert bodies(dead) == [b"m0"]
 
 

@@ -33,7 +33,7 @@ ROUTES_MAX = 2_000
 QUESTIONS_MAX = 64
 
 
-class TopicTable(Protocol):
+class OwnTopics(Protocol):
     """The used part of `metadata.topics.Topics`."""
 
     def get(self, name: str) -> TopicConfig | None:
@@ -54,7 +54,7 @@ class TopicRoutes:
         client: Invoker,
         name_servers: tuple[str, ...],
         broker_name: str,
-        topics: TopicTable,
+        topics: OwnTopics,
         clock: Clock,
         complaints: Complaints,
         within_s: float = WITHIN_S,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 
-class Routes(Protocol):
+class RouteSource(Protocol):
     """Where the queues of all brokers come from."""
 
     async def route(self, topic: str) -> TopicRoute | None:
@@ -52,7 +52,7 @@ class AssignmentHandlers:
     def __init__(
         self,
         modes: Modes,
-        routes: Routes,
+        routes: RouteSource,
         topics: Topics,
         groups: Groups,
         clients: Clients,

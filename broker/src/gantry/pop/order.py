@@ -38,7 +38,7 @@ _COUNTS_MAX = 2 * WINDOW_MAX
 _NEVER_HEAD = -1  # tries of a message that nobody has been given as the head yet
 
 
-class Verdict(Enum):
+class OrderVerdict(Enum):
     """What became of a request about one message of a queue."""
 
     TAKEN = "taken"  # the batch changed
@@ -48,7 +48,7 @@ class Verdict(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class OrderedBatch:
     """The outstanding batch of one queue in one group.
 
     offsets     queue offsets from the head to the last one delivered, ascending: delivered or acknowledged before
@@ -104,19 +104,19 @@ class Batch:
         """Return whether the head would be delivered again more often than the group's attempts allow."""
         return bool(self.outstanding) and not self.is_repeated_by(attempt_id) and self.tries >= times_max
 
-    def acknowledge(self, offset: int, pop_ms: int) -> tuple[Batch, Verdict]:
+    def acknowledge(self, offset: int, pop_ms: int) -> tuple[OrderedBatch, OrderVerdict]:
         """Acknowledge one message of the batch that was popped at this time."""
         verdict = self._verdict(offset, pop_ms)
-        return (self._with_acked(offset, 0), verdict) if verdict is Verdict.TAKEN else (self, verdict)
+        return (self._with_acked(offset, 0), verdict) if verdict is OrderVerdict.TAKEN else (self, verdict)
 
-    def give_up(self) -> Batch:
+    def give_up(self) -> OrderedBatch:
         """Take the head out of the batch, because it goes to the dead-letter topic."""
         return self._with_acked(self.outstanding[0], _NEVER_HEAD)
 
-    def change(self, offset: int, pop_ms: int, visible_ms: int) -> tuple[Batch, Verdict]:
+    def change(self, offset: int, pop_ms: int, visible_ms: int) -> tuple[OrderedBatch, OrderVerdict]:
         """Make one message of the batch that was popped at this time visible at another time."""
         verdict = self._verdict(offset, pop_ms)
-        if verdict is not Verdict.TAKEN:
+        if verdict is not OrderVerdict.TAKEN:
             return self, verdict
         return replace(self, visible_ms={**self.visible_ms, offset: visible_ms}), verdict
 
@@ -124,14 +124,14 @@ class Batch:
         """Return whether this attempt popped the batch."""
         return attempt_id != "" and attempt_id == self.attempt_id
 
-    def _verdict(self, offset: int, pop_ms: int) -> Verdict:
+    def _verdict(self, offset: int, pop_ms: int) -> OrderVerdict:
         if offset < self.committed or offset in self.acked:
-            return Verdict.DONE
+            return OrderVerdict.DONE
         if pop_ms != self.pop_ms:
-            return Verdict.STALE
-        return Verdict.TAKEN if offset in self.offsets else Verdict.FOREIGN
+            return OrderVerdict.STALE
+        return OrderVerdict.TAKEN if offset in self.offsets else OrderVerdict.FOREIGN
 
-    def _with_acked(self, offset: int, tries_of_next: int) -> Batch:
+    def _with_acked(self, offset: int, tries_of_next: int) -> OrderedBatch:
         is_head = offset == self.committed
         return replace(
             self,
@@ -163,7 +163,7 @@ class Batch:
         return document
 
 
-def take(found: Sequence[int], batch: Batch | None, count_max: int) -> list[int]:
+def take(found: Sequence[int], batch: OrderedBatch | None, count_max: int) -> list[int]:
     """Return which of the messages found behind the committed offset are delivered: those not acknowledged.
 
     found: ascending; to be sure of `count_max`, as many more are needed as the batch has acknowledged ones.
@@ -174,8 +174,13 @@ def take(found: Sequence[int], batch: Batch | None, count_max: int) -> list[int]
 
 
 def popped(
-    batch: Batch | None, found: Sequence[int], taken: Sequence[int], attempt_id: str, now_ms: int, invisible_ms: int
-) -> Batch:
+    batch: OrderedBatch | None,
+    found: Sequence[int],
+    taken: Sequence[int],
+    attempt_id: str,
+    now_ms: int,
+    invisible_ms: int,
+) -> OrderedBatch:
     """Return the new batch of a queue: what `take` returned of `found` is delivered now.
 
     batch: the former one, which is not locked for this attempt.  The pop time is the present, or later than the former.
@@ -183,13 +188,13 @@ def popped(
     assert taken
     offsets = tuple(offset for offset in found if taken[0] <= offset <= taken[-1])
     if batch is None:
-        return Batch(now_ms, invisible_ms, offsets, attempt_id)
+        return OrderedBatch(now_ms, invisible_ms, offsets, attempt_id)
     before, counts, tries = set(batch.outstanding), dict(batch.counts), batch.tries
     if not batch.is_repeated_by(attempt_id):
         for offset in before:
             counts[offset] = counts.get(offset, 0) + 1
         tries += 1
-    return Batch(
+    return OrderedBatch(
         max(now_ms, batch.pop_ms + 1),
         invisible_ms,
         offsets,
@@ -200,7 +205,7 @@ def popped(
     )
 
 
-def passed(batch: Batch, offset: int) -> Batch:
+def passed(batch: OrderedBatch, offset: int) -> OrderedBatch:
     """Return the batch after everything below this offset was read and nothing of it has to be delivered."""
     assert offset > 0
     behind = frozenset(one for one in batch.acked if one >= offset)
@@ -210,7 +215,7 @@ def passed(batch: Batch, offset: int) -> Batch:
     )
 
 
-def from_json(value: object, what: str) -> Batch | None:
+def from_json(value: object, what: str) -> OrderedBatch | None:
     """Return the batch of RocketMQ's document of one queue; None for one without messages.  ValueError: neither."""
     source = documents.document(value, what)
     numbers = _integers(source, "o")
@@ -222,7 +227,7 @@ def from_json(value: object, what: str) -> Batch | None:
     bits = documents.integer(source, "cm")
     acked = {offset for number, offset in enumerate(offsets) if bits >> number & 1}
     acked.update([offset for offset in _integers(source, "ga") if offset > offsets[-1]][: WINDOW_MAX - len(offsets)])
-    return Batch(
+    return OrderedBatch(
         documents.integer(source, "popTime"),
         documents.integer(source, "i"),
         offsets,

@@ -22,7 +22,7 @@ from gantry.leaves import delays, frames
 from gantry.model import names
 from gantry.pop import order
 from gantry.pop.book import Queue
-from gantry.pop.order import Batch
+from gantry.pop.order import OrderedBatch
 
 STATE = b"POP_ORDER"
 QUEUE_ID = 0
@@ -39,7 +39,7 @@ class OrderState(NamedTuple):
     """What a record says of its queue."""
 
     queue: Queue
-    batch: Batch
+    batch: OrderedBatch
     dead: Dead | None = None
 
 

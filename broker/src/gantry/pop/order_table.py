@@ -22,12 +22,12 @@ from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
 from gantry.errors import StoreError
-from gantry.leaves.records import Entry
+from gantry.leaves import records
 from gantry.metadata.state import State
 from gantry.model import documents, names
 from gantry.pop import order, order_records
 from gantry.pop.book import Queue
-from gantry.pop.order import Batch
+from gantry.pop.order import OrderedBatch
 from gantry.pop.order_records import OrderState
 from gantry.store.statefile import Lines, line
 from gantry.store.store import Store
@@ -41,7 +41,7 @@ _SLICE = 64  # records or queues between two turns of the loop
 class Kept(NamedTuple):
     """A batch, and where its record begins in the log; 0: RocketMQ wrote it."""
 
-    batch: Batch
+    batch: OrderedBatch
     log_offset: int
 
 
@@ -75,7 +75,7 @@ class OrderTable:
     def __len__(self) -> int:
         return len(self._confirmed.keys() | self._present.keys())
 
-    def get(self, queue: Queue) -> Batch | None:
+    def get(self, queue: Queue) -> OrderedBatch | None:
         """Return the newest batch of a queue; None when nothing is known."""
         kept = self._present.get(queue) or self._confirmed.get(queue)
         return None if kept is None or kept.log_offset < self._reset_at(*queue) else kept.batch
@@ -88,13 +88,13 @@ class OrderTable:
         """Return every queue with a batch."""
         return list(self._confirmed.keys() | self._present.keys())
 
-    def appended(self, queue: Queue, batch: Batch, log_offset: int) -> None:
+    def appended(self, queue: Queue, batch: OrderedBatch, log_offset: int) -> None:
         """Take over a change whose record was appended at this log offset."""
         if log_offset >= self._store.dispatched.offset:
             self._present[queue] = Kept(batch, log_offset)
         # Else it was dispatched while it was appended, and is confirmed already.
 
-    def on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
+    def on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[records.Entry]) -> None:
         """Take over dispatched records, on every member.  Those before the table's place are read by `catch_up`."""
         if topic != names.POP_ORDER_TOPIC or queue_id != order_records.QUEUE_ID:
             return
@@ -147,7 +147,7 @@ class OrderTable:
                 yield
 
     def forget(self, is_gone: Callable[[Queue], bool]) -> None:
-        """Forget batches of queues that are gone now; a queue of the same name begins anew."""
+        """Forget batches of queues that are gone now; a queue of the same name begins again."""
         for queue in [queue for queue in self.queues() if is_gone(queue)]:
             self._confirmed.pop(queue, None)
             self._present.pop(queue, None)

@@ -29,7 +29,7 @@ from gantry.model.topic import TopicConfig
 from gantry.pop import handle, order, order_records
 from gantry.pop.book import Queue
 from gantry.pop.handle import ORDERLY_QUEUE
-from gantry.pop.order import Batch, Verdict
+from gantry.pop.order import OrderedBatch, OrderVerdict
 from gantry.pop.order_records import Dead, OrderState
 from gantry.pop.order_table import OrderTable
 from gantry.pop.service import PopService
@@ -55,7 +55,7 @@ class _Offer(NamedTuple):
     """What one queue has for a pop: the batch before, what was read of the queue, and which of it is delivered."""
 
     queue: Queue
-    before: Batch | None
+    before: OrderedBatch | None
     found: TakenMessages | None
     taken: list[int]
     head: _Head | None
@@ -155,7 +155,7 @@ class OrderlyPops:
         """Append the new batches, and what goes to the dead-letter topic; then they count."""
         before = [offer.before.pop_ms for offer in offers if offer.before is not None]
         pop_ms = max([self._context.clock.now_ms(), *[one + 1 for one in before]])
-        changes: list[tuple[Queue, Batch]] = []
+        changes: list[tuple[Queue, OrderedBatch]] = []
         sends: list[Send] = []
         states: list[Send] = []
         for offer in offers:
@@ -211,7 +211,7 @@ class OrderlyPops:
         )
         return TakenMessages(found.flag, found.topic, found.queue_id, offer.taken[0], tuple(offer.taken), fetched)
 
-    def acknowledge(self, queue: Queue, offsets: Sequence[int], pop_ms: int) -> list[Verdict] | Refusal:
+    def acknowledge(self, queue: Queue, offsets: Sequence[int], pop_ms: int) -> list[OrderVerdict] | Refusal:
         """Acknowledge messages of the batch that was popped at this time; return what became of each.  What counts is
         in the log as far as it is written now.
         """
@@ -226,18 +226,18 @@ class OrderlyPops:
         if refused is not None:
             return refused
         counts = self._service.counts
-        counts.acked += verdicts.count(Verdict.TAKEN)
-        counts.stale += len(verdicts) - verdicts.count(Verdict.TAKEN)
+        counts.acked += verdicts.count(OrderVerdict.TAKEN)
+        counts.stale += len(verdicts) - verdicts.count(OrderVerdict.TAKEN)
         self._free(queue, changed)
         return verdicts
 
-    def change(self, queue: Queue, offset: int, pop_ms: int, invisible_ms: int) -> tuple[Verdict, int] | Refusal:
+    def change(self, queue: Queue, offset: int, pop_ms: int, invisible_ms: int) -> tuple[OrderVerdict, int] | Refusal:
         """Make a message of the batch visible after this time; return what became of it, and when that is."""
         batch, visible_ms = self.table.get(queue), self._context.clock.now_ms() + invisible_ms
         if batch is None:
             return self._of_no_batch(queue, offset), 0
         changed, verdict = batch.change(offset, pop_ms, visible_ms)
-        if verdict is Verdict.TAKEN:
+        if verdict is OrderVerdict.TAKEN:
             refused = self._change(queue, changed)
             if refused is not None:
                 return refused
@@ -245,13 +245,13 @@ class OrderlyPops:
             self._free(queue, changed)
         return verdict, visible_ms
 
-    def give_up(self, queue: Queue, offset: int, pop_ms: int) -> Verdict | Refusal | None:
+    def give_up(self, queue: Queue, offset: int, pop_ms: int) -> OrderVerdict | Refusal | None:
         """Move a message of the batch that was popped at this time to the dead-letter topic; None: it is gone."""
         batch = self.table.get(queue)
         if batch is None:
             return self._of_no_batch(queue, offset)
         changed, verdict = batch.acknowledge(offset, pop_ms)
-        if verdict is not Verdict.TAKEN:
+        if verdict is not OrderVerdict.TAKEN:
             return verdict
         record = self._head(queue, offset).record
         if record is None:
@@ -301,10 +301,10 @@ class OrderlyPops:
         topic = self._context.topics.get(name)
         return topic is None or queue_id >= topic.read_queues or self._context.groups.get(group) is None
 
-    def _of_no_batch(self, queue: Queue, offset: int) -> Verdict:
-        return Verdict.DONE if offset < (self._service.positions.of(queue) or 0) else Verdict.STALE
+    def _of_no_batch(self, queue: Queue, offset: int) -> OrderVerdict:
+        return OrderVerdict.DONE if offset < (self._service.positions.of(queue) or 0) else OrderVerdict.STALE
 
-    def _change(self, queue: Queue, batch: Batch) -> Refusal | None:
+    def _change(self, queue: Queue, batch: OrderedBatch) -> Refusal | None:
         state = self._state(queue, batch, None)
         end = self._append([state])
         if isinstance(end, Refusal):
@@ -324,17 +324,17 @@ class OrderlyPops:
             self._service.counts.dead += 1
         return end
 
-    def _state(self, queue: Queue, batch: Batch, dead: Dead | None) -> Send:
+    def _state(self, queue: Queue, batch: OrderedBatch, dead: Dead | None) -> Send:
         store, clock = self._context.store, self._context.clock
         return order_records.message(OrderState(queue, batch, dead), store.store_host, clock.now_ms())
 
-    def _took(self, queue: Queue, batch: Batch, state: Send) -> None:
+    def _took(self, queue: Queue, batch: OrderedBatch, state: Send) -> None:
         """Let a batch count whose record was appended."""
         self.table.appended(queue, batch, state.log_offset)
         self._service.positions.save_later(queue, batch.committed)
         self._watch(queue, batch)
 
-    def _watch(self, queue: Queue, batch: Batch | None) -> None:
+    def _watch(self, queue: Queue, batch: OrderedBatch | None) -> None:
         """Look at a queue when its lock ends."""
         end_ms = 0 if batch is None else batch.visible_at_ms
         if not end_ms or self._end_of.get(queue, end_ms + 1) <= end_ms:
@@ -345,7 +345,7 @@ class OrderlyPops:
             self._ends = [(at_ms, one) for one, at_ms in self._end_of.items()]
             heapify(self._ends)
 
-    def _free(self, queue: Queue, batch: Batch) -> None:
+    def _free(self, queue: Queue, batch: OrderedBatch) -> None:
         """Call `on_free` when nothing of the batch is hidden any more."""
         if not batch.is_locked("", self._context.clock.now_ms()):
             self.on_free(*queue)

@@ -15,7 +15,7 @@ from gantry.errors import Refusal
 from gantry.pop import book
 from gantry.pop.book import Queue
 from gantry.pop.handle import ORDERLY_QUEUE
-from gantry.pop.order import Verdict
+from gantry.pop.order import OrderVerdict
 from gantry.pop.orderly import OrderlyPops
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 VERDICT = "gantryVerdict"
 _MEANS = {
-    Verdict.TAKEN: book.Verdict.OPEN,
-    Verdict.DONE: book.Verdict.DONE,
-    Verdict.STALE: book.Verdict.STALE,
-    Verdict.FOREIGN: book.Verdict.STALE,
+    OrderVerdict.TAKEN: book.Verdict.OPEN,
+    OrderVerdict.DONE: book.Verdict.DONE,
+    OrderVerdict.STALE: book.Verdict.STALE,
+    OrderVerdict.FOREIGN: book.Verdict.STALE,
 }
 
 
@@ -44,7 +44,7 @@ class OrderlyAcks:
         verdicts = self._pops.acknowledge(queue, (offset,), pop_ms)
         if isinstance(verdicts, Refusal):
             return refusal(command, verdicts)
-        if verdicts[0] is Verdict.FOREIGN:
+        if verdicts[0] is OrderVerdict.FOREIGN:
             group, topic, queue_id = queue
             remark = f"offset is illegal, key:{topic}@{group}@{queue_id}, offset:{offset}, not in the group's batch"
             return reply(command, ResponseCode.MESSAGE_ILLEGAL, remark)
@@ -62,7 +62,7 @@ class OrderlyAcks:
             return refusal(command, result)
         verdict, visible_ms = result
         ext = headers.to_ext(popTime=0, invisibleTime=0, reviveQid=0)
-        if verdict is Verdict.TAKEN:
+        if verdict is OrderVerdict.TAKEN:
             ext = headers.to_ext(popTime=pop_ms, invisibleTime=visible_ms - pop_ms, reviveQid=ORDERLY_QUEUE)
         return reply(command, ext={**ext, VERDICT: _MEANS[verdict].value})
 
