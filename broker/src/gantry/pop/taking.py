@@ -18,6 +18,7 @@ from typing import NamedTuple
 from gantry.consume.filter import Wanted
 from gantry.consume.sql92.program import Program
 from gantry.errors import Refusal
+from gantry.leaves.queues import Places
 from gantry.model.topic import TopicConfig
 from gantry.pop import handle
 from gantry.pop.records import COUNT_MAX, LeaseKey
@@ -188,6 +189,7 @@ class Taker:
             if fetched.is_cold:
                 return TakenMessages(flag, topic, queue_id, position, (), fetched), used
             if fetched.status is FetchStatus.FOUND:
+                self._fill(wish, at, count, fetched, until_s)
                 offsets = self._offsets(topic, queue_id, position, fetched)
                 return TakenMessages(flag, topic, queue_id, position, offsets, fetched), used
             if fetched.status not in _PASSED or fetched.next_offset == position:
@@ -220,6 +222,18 @@ class Taker:
             clock: Callable[[], float] = self._context.clock.monotonic
             reader.sift(fetched, (topic, queue_id, position), wish.wanted, count, bytes_max, lambda: clock() >= until_s)
         return fetched
+
+    def _fill(self, wish: Wish, at: tuple[int, str, int], count: int, found: Fetched, until_s: float) -> None:
+        """Add messages of the next part of a queue: one fetch ends with a file, or where entries are in none yet."""
+        room = count - len(found.places)
+        if room <= 0 or found.next_offset >= found.max_offset or found.bytes >= self._service.rules.bytes_max:
+            return
+        more = self._fetch(wish, at, found.next_offset, room, until_s)
+        if more.status is FetchStatus.FOUND and not more.is_cold:
+            found.buffers = [*found.buffers, *more.buffers]
+            found.bytes += more.bytes
+            found.places = Places([*found.places, *more.places])
+            found.next_offset = more.next_offset
 
     def _offsets(self, topic: str, queue_id: int, start: int, fetched: Fetched) -> tuple[int, ...]:
         """Return the queue offset of each of the messages."""
