@@ -233,3 +233,16 @@ def test_acknowledgements_that_were_saved_later_than_their_records_count_at_the_
     assert play.taken() == []
     play.clock.advance(INVISIBLE_MS)
     assert [one.body for one in play.taken()] == [b"m2"]
+
+
+def test_pops_and_acknowledgements_in_order_are_answered_when_they_are_on_the_disk() -> None:
+    play = OrderPlay()
+    play.message(b"m0")
+    asked = play.pop()
+    assert not play.answers()
+    play.flush()
+    (one,) = popped(play.answers()[asked])
+    asked = play.ack(one)
+    assert not play.answers()
+    play.flush()
+    assert play.answers()[asked].ext["gantryVerdict"] == "open"
