@@ -57,6 +57,7 @@ SECTIONS = (
             Page("broker/docs/pop.md"),
             Page("broker/docs/filters.md", "Filters: which messages a consumer gets"),
             Page("broker/docs/redelivery.md"),
+            Page("broker/docs/pop-waiting.md"),
         ),
     ),
     Section(

@@ -95,6 +95,7 @@ from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.pop.assignment_handlers import AssignmentHandlers
+from gantry.pop.held import HeldRequests
 from gantry.pop.modes import Modes
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import SendHandler
@@ -253,6 +254,8 @@ def assemble(
             clients,
             lambda: assignment_rules(live.current),
         ),
+        polling=pops.polling,
+        owners=pops.owners,
         disk=DiskHandlers(store, topics, offsets),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
@@ -292,7 +295,7 @@ def assemble(
         router=router,
         server=RemotingServer(
             router.on_requests,
-            on_close=lambda connection: _connection_went(connection, clients, pulls),
+            on_close=lambda connection: _connection_went(connection, clients, pulls, pops.polling.held),
             limits=connection_limits(config),
             together=Together(config.network.together, turns, router.on_sends),
         ),
@@ -309,7 +312,7 @@ def assemble(
         group=role,
         losses=None if opened.ground is None else opened.ground.losses,
     )
-    _wire(parts, admission, notices, fail)
+    _wire(parts, admission, notices, handlers.resets, fail)
     _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices, _key_file(config, opened.member))
 
@@ -345,7 +348,9 @@ def _hear_store(store: Store, durably: Durably, fail: Callable[[str], None]) -> 
     store.deleting.on_kept(durably.look)
 
 
-def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:
+def _wire(
+    parts: Parts, admission: Admission, notices: ChangeNotices, resets: ResetHandlers, fail: Callable[[str], None]
+) -> None:
     """Register the notifications of the module's list."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
     parts.locks.on_free(notices.look_again)
@@ -354,6 +359,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     parts.clients.on_change(parts.filters.group_changed)
     store.on_dispatched(held.on_dispatched)
     parts.delays.on_earlier = lambda: parts.jobs.hurry(DELIVERY)
+    resets.on_reset = parts.pops.polling.held.wake
     parts.pops.reviver.on_work = lambda: parts.jobs.hurry(REVIVE)
     parts.offsets.log_end = lambda: store.written.offset
     topics.on_change(admission.topic_changed)
@@ -377,6 +383,7 @@ def _delete_content(topic: TopicConfig, parts: Parts) -> None:
     parts.pops.orderly.table.forget(lambda queue: queue[1] == name)
     parts.modes.forget_topic(name)
     parts.pulls.held.release_topic(name)
+    parts.pops.polling.held.wake_topic(name)
 
 
 def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: PermittedTopics) -> None:
@@ -403,9 +410,10 @@ def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> 
     return CheckContext(clients.producers, subscribed, complaints.say, config.name)
 
 
-def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers) -> None:
+def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers, held: HeldRequests) -> None:
     clients.connection_closed(connection)
     pulls.held.connection_closed(connection)
+    held.connection_closed(connection)
 
 
 def _counters(appender: Appender, pulls: PullHandlers, acks: Acks) -> dict[str, int]:

@@ -191,6 +191,7 @@ class Broker:
         # 3. Refuse new messages; answer held pulls.
         parts.gate.shut(GATE_STOPPING, _GOODBYE)
         parts.pulls.held.release_all()
+        parts.pops.polling.held.release_all()
         parts.router.stop()
         passed(3)
         # 4. Parked replies are sent when their messages are confirmed; after the time-out as "outcome unknown".

@@ -21,6 +21,7 @@ from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
 from gantry.pop.assignment import Mode
 from gantry.pop.assignment_handlers import AssignmentRules
+from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopRules
 from gantry.replication.in_sync_tracker import InSyncPolicy
 from gantry.replication.pace import Waits, waits_of
@@ -81,6 +82,11 @@ def assignment_rules(config: BrokerConfig) -> AssignmentRules:
     """Return the rules of assignments by the broker."""
     pop = config.pop
     return AssignmentRules(Mode(pop.default_mode.value, pop.default_share_queues), pop.balances)
+
+
+def held_limits(config: BrokerConfig) -> HeldLimits:
+    """Return how many pops may wait."""
+    return HeldLimits(config.pop.held_max, config.pop.held_per_queue_max)
 
 
 def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:

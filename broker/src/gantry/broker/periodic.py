@@ -61,6 +61,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.now_ms())),
         Job("late acks", _ACKS_S, parts.acks.expire),
         Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
+        Job("held pops", _HELD_S, lambda: parts.pops.polling.held.sweep(clock.monotonic())),
         Job("notices", _NOTICES_S, lambda: notices.flush(clock.monotonic())),
         Job("save tables", _SAVE_S, save),
         Job("save offsets", config.clients.offsets_save_s, parts.offsets.saving),

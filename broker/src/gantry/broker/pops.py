@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gantry.broker.group.roles import Shared
 from gantry.broker.machine import Machine
-from gantry.broker.part_settings import pop_rules
+from gantry.broker.part_settings import held_limits, pop_rules
 from gantry.broker.settings.config import BrokerConfig
 from gantry.consume.pull import PullChecks
 from gantry.metadata.state import State
@@ -38,4 +38,4 @@ def make_pops(
         say,
         lambda: may_serve() and shared.activity.is_on,
     )
-    return parts.make(context, order_state, checks, machine.chance, soon)
+    return parts.make(context, order_state, checks, machine.chance, soon, held_limits(config))

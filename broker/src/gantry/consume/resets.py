@@ -19,6 +19,7 @@ false no message is skipped: a queue is only set back.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gantry.leaves.frames import Command
@@ -62,6 +63,7 @@ class ResetHandlers:
         self._clients = clients
         self._held = held
         self._broker_name = broker_name
+        self.on_reset: Callable[[str, str], object] = lambda topic, group: None  # called when offsets were set
 
     async def reset(self, connection: Connection, command: Command) -> Command:
         """INVOKE_BROKER_TO_RESET_OFFSET: reset to a time, -1 being the end, or one queue to an offset; answer with the
@@ -116,6 +118,7 @@ class ResetHandlers:
         is_shared = online is not None and not online.consumption.is_broadcasting
         for queue_id, target in targets.items():
             self._offsets.reset(group, topic, queue_id, target, marks=is_shared)
+        self.on_reset(topic, group)
         if online is None:
             return
         unheard = {

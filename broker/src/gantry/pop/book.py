@@ -91,6 +91,8 @@ class LeaseBook:
         """queue_max: open messages of one group in one queue; total_max: of all."""
         self.open = 0  # messages
         self.leases = 0
+        # A queue was full and is not any more: group, topic, queue id.
+        self.on_room: Callable[[str, str, int], object] = lambda group, topic, queue_id: None
         self._queue_max = queue_max
         self._total_max = total_max
         self._queues: dict[Queue, _Queue] = {}
@@ -181,11 +183,14 @@ class LeaseBook:
     def _close(self, queue: _Queue, lease: OpenLease, bits: int) -> None:
         bits &= lease.open
         lease.open &= ~bits
+        is_room = queue.open >= self._queue_max > queue.open - bits.bit_count()
         self._count(queue, -bits.bit_count())
         if not lease.open:
             del queue.leases[lease.key[3:]]
             self.leases -= 1
             self._tidy(lease.key[:3], queue)
+        if is_room:
+            self.on_room(*lease.key[:3])
 
     def renew(self, lease: OpenLease, end_ms: int) -> None:
         """Let an open lease end later; its handles stay valid."""

@@ -84,6 +84,16 @@ class OrderlyPops:
             self._watch(queue, batch)
         self._owed = self._cut_off()
 
+    def would_find(self, wish: Wish, attempt_id: str) -> bool:
+        """Return whether a pop would find messages in a queue that no batch locks."""
+        now_ms = self._context.clock.now_ms()
+        for at in self._taker.of_topic(wish):
+            batch = self.table.get((wish.group, at[1], at[2]))
+            is_locked = batch is not None and batch.is_locked(attempt_id, now_ms)
+            if not is_locked and self._taker.would_find_at(wish, at, 0 if batch is None else batch.committed):
+                return True
+        return False
+
     def take(self, wish: Wish, attempt_id: str) -> Catch | Refusal:
         """Deliver messages to a pop in order, or say why there are none now."""
         clock = self._context.clock

@@ -11,6 +11,7 @@ Inside, every part gets what it calls as a constructor argument.  Other parts of
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random
@@ -21,9 +22,13 @@ from gantry.metadata.state import State
 from gantry.model.topic import TopicConfig
 from gantry.pop import records, recovery
 from gantry.pop.acknowledge import AckHandlers
+from gantry.pop.held import HeldLimits, HeldRequests
 from gantry.pop.order_table import OrderTable
 from gantry.pop.orderly import OrderlyPops
 from gantry.pop.orderly_acks import OrderlyAcks
+from gantry.pop.owner_handlers import OwnerHandlers
+from gantry.pop.owners import Owners
+from gantry.pop.polling import Polling
 from gantry.pop.pop import PopHandlers
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopContext, PopService
@@ -41,6 +46,8 @@ class PopParts:
     pops: PopHandlers
     acks: AckHandlers
     orderly: OrderlyPops
+    polling: Polling
+    owners: OwnerHandlers
 
     def recover(self, pending: list[DelayedEntry]) -> Iterator[None]:
         """Read the book back before the first request is served, in small slices; see `recovery`.  Empties the list."""
@@ -54,6 +61,7 @@ class PopParts:
         self.service.begin()
         self.reviver.begin(following)
         self.orderly.begin()
+        self.owners.owners.begin(context.clock.monotonic())
 
 
 def make(
@@ -62,6 +70,7 @@ def make(
     checks: PullChecks,
     chance: Random,
     soon: Callable[[Callable[[], None]], object],
+    held_limits: HeldLimits,
 ) -> PopParts:
     """Make the parts and connect what happens inside; of them only the table of orderly pops listens from here on.
 
@@ -74,4 +83,10 @@ def make(
     context.store.on_dispatched(table.on_dispatched)
     orderly = OrderlyPops(service, pops.taker, table)
     pops.in_order, acks.orderly = orderly.take, OrderlyAcks(orderly)
-    return PopParts(service, reviver, pops, acks, orderly)
+    held = HeldRequests(held_limits, lambda call: asyncio.get_running_loop().call_soon(call), context.may_serve)
+    polling, owners = Polling(held, pops, context.clock), OwnerHandlers(Owners(), service)
+    pops.hold, reviver.renews = polling.hold, owners.renews
+    held.on_first = lambda: context.store.on_dispatched(held.on_dispatched)
+    polling.would_find_in_order = orderly.would_find
+    service.book.on_room, orderly.on_free = polling.more_is_visible, polling.more_is_visible
+    return PopParts(service, reviver, pops, acks, orderly, polling, owners)

@@ -110,7 +110,20 @@ class PopHandlers:
             wanted,
             header.text("gantryOwner"),
         )
-        until_ms = born_ms + poll_ms if poll_ms > 0 else 0
+        until_ms = min(born_ms, now_ms) + poll_ms if poll_ms > 0 else 0
+        return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))
+
+    def notified(self, connection: Connection, command: Command) -> PopRequest | Refusal:
+        """Return a NOTIFICATION that passed the checks of a pop, as the pop of one message that it asks about."""
+        header = headers.parse(command.code, command.ext)
+        refused = self.refusal(header, 1)
+        wanted = self._checks.parsed(header.text("expType") or None, header.text("exp") or None)
+        if refused is not None or isinstance(wanted, PullRefusal):
+            return refused or Refusal(wanted.code, wanted.remark)  # type: ignore[union-attr]
+        group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
+        wish = Wish(group, topic, max(-1, queue_id), 1, 0, INIT_MIN, wanted)
+        now_ms, poll_ms = self._context.clock.now_ms(), header.integer("pollTime")
+        until_ms = min(header.integer("bornTime") or now_ms, now_ms) + poll_ms if poll_ms > 0 else 0
         return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))
 
     def refusal(self, header: Header, count: int) -> Refusal | None:

@@ -77,6 +77,11 @@ class Reviver:
     def _listen(self) -> None:
         self._context.store.on_dispatched(self._on_dispatched)
 
+    @property
+    def following(self) -> dict[int, int]:
+        """The next record of each revive queue."""
+        return self._next
+
     def rest_s(self) -> float:
         """Return for how many seconds nothing will have to be done."""
         return max(0.0, self._quiet_until_s - self._context.clock.monotonic())

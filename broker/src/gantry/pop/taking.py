@@ -110,6 +110,23 @@ class Taker:
             return Catch((), rest=rest, cold=cold, is_unread=fetches <= 0)
         return self._lease(wish, taken, rest)
 
+    def would_find(self, wish: Wish) -> bool:
+        """Return whether a pop would get on now: with a message, or past messages that its filter does not take."""
+        return any(self.would_find_at(wish, at) for at in self._queues(wish))
+
+    def would_find_at(self, wish: Wish, at: tuple[int, str, int], first: int = 0) -> bool:
+        """Return the same of one queue, of which the offsets before `first` do not count."""
+        flag, topic, queue_id = at
+        queue = wish.group, topic, queue_id
+        if self._service.book.room(queue) <= 0:
+            return False
+        position = self._service.positions.of(queue)
+        if position is None:
+            position = self._first(wish, flag, topic, queue_id)
+        until_s = self._context.clock.monotonic() + SIFT_S
+        fetched = self._fetch(wish, at, max(first, position), 1, until_s)
+        return fetched.is_cold or fetched.status is FetchStatus.FOUND or fetched.status in _PASSED
+
     def look(self, wish: Wish) -> Catch:
         """Return what a pop would get first, without a lease; nothing of what is far behind the log's end."""
         reader, taken, room = self._context.store.reader, list[TakenMessages](), wish.messages
@@ -201,7 +218,13 @@ class Taker:
                 return None, used
 
     def _begin(self, wish: Wish, flag: int, topic: str, queue_id: int) -> int:
-        """Choose where a group begins that never read this queue: at its begin, or with its last message."""
+        """Choose where a group begins that never read this queue."""
+        position = self._first(wish, flag, topic, queue_id)
+        self._service.positions.begin((wish.group, topic, queue_id), position)
+        return position
+
+    def _first(self, wish: Wish, flag: int, topic: str, queue_id: int) -> int:
+        """Return where a group begins in a queue that it never read: at its begin, or with its last message."""
         store = self._context.store
         low, high = store.queue_range(topic, queue_id) or (0, 0)
         position = low
@@ -209,7 +232,6 @@ class Taker:
             first = store.reader.entry(topic, queue_id, 0)
             is_young = first is not None and store.dispatched.offset - first[0] <= store.settings.warm_bytes
             position = 0 if low <= 0 and is_young else high - 1
-        self._service.positions.begin((wish.group, topic, queue_id), position)
         return position
 
     def _fetch(self, wish: Wish, at: tuple[int, str, int], position: int, count: int, until_s: float) -> Fetched:

@@ -264,7 +264,6 @@ SERVER_TO_CLIENT = frozenset(
 )
 
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
-_POP = "this request of pop consumption comes with a later version; use a push consumer with client rebalance"
 _ROLLBACK = "RocketMQ's brokers do not carry this out either; a message becomes visible when its time is over"
 _ADMIN = "this administration request comes with a later version"
 _ONE_BY_ONE = "lists come with a later version; send one request per entry"
@@ -280,7 +279,6 @@ _AUTH = "users and access rules come with a later version; restrict the network 
 _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
-    (_POP, (200054, 200055)),
     (_ROLLBACK, (200056,)),
     (_ADMIN, (217, 305, 321, 353)),
     (_ONE_BY_ONE, (18, 225)),

@@ -272,7 +272,9 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.BATCH_ACK_MESSAGE: _NOTHING,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _row(_GROUP_QUEUE + _HANDLE + " invisibleTime!:l"),
     RequestCode.FORWARD_TO_DLQ: _row(_GROUP_QUEUE + _HANDLE),
-    RequestCode.NOTIFICATION: _row(_GROUP_QUEUE + " pollTime!:l bornTime!:l order:b attemptId:t bname:t"),
+    RequestCode.NOTIFICATION: _row(
+        _GROUP_QUEUE + " pollTime!:l bornTime!:l order:b attemptId:t expType:t exp:t bname:t"
+    ),
     RequestCode.POLLING_INFO: _row(_GROUP_QUEUE),
     RequestCode.KEEP_POP_OWNERS: _NOTHING,
     RequestCode.END_POP_OWNER: _row("clientId!:t consumerGroup:t"),

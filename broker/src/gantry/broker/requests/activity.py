@@ -117,6 +117,10 @@ ONLY_BY_ACTIVE_MASTER = frozenset(
         RequestCode.BATCH_ACK_MESSAGE,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
         RequestCode.FORWARD_TO_DLQ,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+        RequestCode.KEEP_POP_OWNERS,
+        RequestCode.END_POP_OWNER,
     }
 )
 # RocketMQ's codes where it has special ones: clients go to another broker, or show the remark.

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from gantry.metadata.topic_handlers import TopicHandlers
     from gantry.pop.acknowledge import AckHandlers
     from gantry.pop.assignment_handlers import AssignmentHandlers
+    from gantry.pop.owner_handlers import OwnerHandlers
+    from gantry.pop.polling import Polling
     from gantry.pop.pop import PopHandlers
     from gantry.produce.replies import ReplyHandlers
     from gantry.schedule.handlers import DelayHandlers
@@ -318,6 +320,8 @@ class Handlers:
     pops: PopHandlers
     popped: AckHandlers
     assignments: AssignmentHandlers
+    polling: Polling
+    owners: OwnerHandlers
     disk: DiskHandlers
     durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
     caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far
@@ -403,5 +407,9 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.BATCH_ACK_MESSAGE: on.popped.batch_ack,
         RequestCode.CHANGE_MESSAGE_INVISIBLETIME: on.popped.change,
         RequestCode.FORWARD_TO_DLQ: on.popped.forward_to_dlq,
+        RequestCode.NOTIFICATION: on.polling.notification,
+        RequestCode.POLLING_INFO: on.polling.polling_info,
+        RequestCode.KEEP_POP_OWNERS: on.owners.keep,
+        RequestCode.END_POP_OWNER: on.owners.end,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
     }

@@ -136,6 +136,8 @@ KEYS: dict[str, Translation] = {
     "defaultMessageRequestMode": Translation("pop.default_mode"),
     "defaultPopShareQueueNum": Translation("pop.default_share_queues"),
     "serverLoadBalancerEnable": Translation("pop.balances"),
+    "maxPopPollingSize": Translation("pop.held_max"),
+    "popPollingSize": Translation("pop.held_per_queue_max"),
     "registerNameServerPeriod": Translation("registration.period_s", _period_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }

@@ -33,6 +33,12 @@ class PopConfig:
     leases_total_max: int = number(
         1_000_000, 32, 100_000_000, "messages", "The same of all queues and groups; each takes some 20 bytes of memory."
     )
+    held_max: int = number(
+        100_000, 1, 10_000_000, "requests", "How many pops may wait for messages; the next one is refused (code 209)."
+    )
+    held_per_queue_max: int = number(
+        1024, 1, 1_000_000, "requests", "The same of the pops of one group that wait for the same queue, or for any."
+    )
     from_retry_percent: int = number(
         20, 0, 100, "percent", "How many of the pops read messages that are delivered again before all others."
     )
