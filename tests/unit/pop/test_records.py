@@ -20,7 +20,8 @@ def test_a_lease_is_rocketmqs_checkpoint() -> None:
         b'"t":"orders"}'
     )
     assert send.properties == (
-        b"TAGS\x01ck\x02UNIQ_KEY\x01orders@2@100@g@1700000000000@broker-a@ck\x02TIMER_OUT_MS\x011700000060000\x02"
+        b"TAGS\x01ck\x02UNIQ_KEY\x01orders@2@100@g@1700000000000@broker-a@ck\x02"
+        b"TIMER_DELIVER_MS\x011700000060000\x02TIMER_OUT_MS\x011700000060000\x02"
         b"REAL_TOPIC\x01rmq_sys_REVIVE_LOG_DefaultCluster\x02REAL_QID\x013\x02"
     )
     assert delays.address(send.properties) == ("rmq_sys_REVIVE_LOG_DefaultCluster", 3)

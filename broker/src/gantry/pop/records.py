@@ -35,6 +35,7 @@ EARLY_MS = 2000  # RocketMQ delivers a lease a second before it ends; more means
 COUNT_MAX = 32
 """How many messages one lease may have: RocketMQ's bitmap has an i32."""
 
+_DELIVER_MS = b"TIMER_DELIVER_MS"
 _I64 = range(-(1 << 63), 1 << 63)
 _QUEUES = range(1 << 31)
 
@@ -131,6 +132,7 @@ def _message(
     pairs = (
         (b"TAGS", tag),
         (b"UNIQ_KEY", unique_key),
+        (_DELIVER_MS, b"%d" % due_ms),  # RocketMQ: without it its reviver never gets to the lease
         (delays.OUT_MS, b"%d" % due_ms),
         (delays.REAL_TOPIC, place.topic.encode()),
         (delays.REAL_QUEUE, b"%d" % place.queue_id),
