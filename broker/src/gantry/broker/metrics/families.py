@@ -19,6 +19,7 @@ from gantry.broker.metrics import (
     groupmetrics,
     nativemetrics,
     ordermetrics,
+    popmetrics,
     redeliverymetrics,
     transactionmetrics,
 )
@@ -209,6 +210,7 @@ FAMILIES: tuple[Family, ...] = (
     *transactionmetrics.FAMILIES,
     *delaymetrics.FAMILIES,
     *filtermetrics.FAMILIES,
+    *popmetrics.FAMILIES,
     Family(GAUGE, "gantry_connections", "Open remoting connections.", (), one(lambda p: len(p.server.connections))),
     Family(
         COUNTER,

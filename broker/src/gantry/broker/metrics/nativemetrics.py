@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from gantry.broker.meters.census import GroupBacklog
-from gantry.broker.metrics import transactionmetrics
+from gantry.broker.metrics import popmetrics, transactionmetrics
 from gantry.broker.metrics.diskmetrics import oldest_s
 from gantry.broker.metrics.family import COUNTER, GAUGE, HISTOGRAM, CountedSample, Family, Read, Sample, per_topic
 from gantry.broker.settings.config import Role
@@ -29,7 +29,6 @@ MESSAGE_TYPE = "message.type"  # a topic's attribute
 _NODE = ("cluster", "node_type", "node_id")
 _GROUP = (*_NODE, "consumer_group", "topic", "is_retry", "is_system")
 _STORAGE = (*_NODE, "storage_type", "storage_medium")
-
 
 
 def is_shown(parts: Parts) -> bool:
@@ -99,10 +98,13 @@ def _bytes_in(parts: Parts) -> Iterator[Sample]:
 
 
 def _went(parts: Parts, number: int) -> Iterator[Sample]:
-    for (topic, group), counts in list(parts.pulls.counts.by_group.items()):
+    totals = {key: counts[number] for key, counts in parts.pulls.counts.by_group.items()}
+    for key, counts in parts.pops.service.counts.by_group.items():
+        totals[key] = totals.get(key, 0) + counts[number]
+    for (topic, group), total in totals.items():
         if parts.topics.get(topic) is not None and parts.groups.get(group) is not None:
             retry = _flag(names.is_retry_topic(topic))
-            yield (group, topic, retry, _is_system(topic, group)), counts[number]
+            yield (group, topic, retry, _is_system(topic, group)), total
 
 
 def _messages_out(parts: Parts) -> Iterator[Sample]:
@@ -121,6 +123,11 @@ def _standing(value: Callable[[GroupBacklog], float]) -> Read:
                 yield labels, value(one)
 
     return _of_node(samples)
+
+
+def _inflight(parts: Parts) -> Iterator[Sample]:
+    for (group, topic), count in popmetrics.open_messages(parts):
+        yield (group, topic, _flag(names.is_retry_topic(topic)), _is_system(topic, group)), count
 
 
 def _died(parts: Parts) -> Iterator[Sample]:
@@ -190,6 +197,22 @@ FAMILIES: tuple[Family, ...] = (
         _GROUP,
         _standing(lambda one: round(one.waited_s * 1000)),
         _each,
+    ),
+    Family(
+        GAUGE,
+        "rocketmq_consumer_inflight_messages",
+        "RocketMQ 5: messages that a group popped and has not acknowledged; those that were pulled are not known here.",
+        _GROUP,
+        _of_node(_inflight),
+        leads,
+    ),
+    *_gauges(
+        "rocketmq_pop_revive_lag",
+        ("milliseconds",),
+        "RocketMQ 5: records of ended leases that are not handled, by revive queue; a number, as RocketMQ's.",
+        (*_NODE, "queue_id"),
+        _of_node(popmetrics.revive_lag),
+        leads,
     ),
     Family(
         COUNTER,
