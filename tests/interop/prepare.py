@@ -126,8 +126,9 @@ def cpp_2_1_11() -> Path:
     return part("cpp-2.1.11", [build_tools, wrapper, library], build) / "bin" / "python"
 
 
-def java_sources() -> list[Path]:
-    return sorted((HERE / "java" / "drivers").glob("*.java"))
+def java_sources(version: str) -> list[Path]:
+    """The drivers, and those that only compile against this version."""
+    return sorted([*HERE.glob("java/drivers/*.java"), *HERE.glob(f"java/drivers-{version}/*.java")])
 
 
 def java(version: str) -> str:
@@ -138,9 +139,9 @@ def java(version: str) -> str:
 
     def compile_drivers(folder: Path) -> None:
         flags = ["-nowarn", "-proc:none", "-XDignore.symbol.file", "-Xlint:none"]
-        run(["javac", *flags, "-cp", jar_path, "-d", str(folder), *map(str, java_sources())], HERE)
+        run(["javac", *flags, "-cp", jar_path, "-d", str(folder), *map(str, java_sources(version))], HERE)
 
-    return f"{part(f'drivers-{version}', [pom, *java_sources()], compile_drivers)}:{jar_path}"
+    return f"{part(f'drivers-{version}', [pom, *java_sources(version)], compile_drivers)}:{jar_path}"
 
 
 def jars(name: str, pom: Path) -> str:

@@ -25,7 +25,8 @@ def tar() -> Path:
     """The image, built if what it is made of has changed; MissingToolError without Java and Maven."""
     jars = {version: prepare.java(version).split(":") for version in prepare.JAVA_VERSIONS}
     names = sorted(f"{version}/{Path(jar).name}" for version, paths in jars.items() for jar in paths)
-    parts = [DOCKERFILE, PINS, CPP_DRIVER, *prepare.java_sources()]
+    drivers = {source for version in prepare.JAVA_VERSIONS for source in prepare.java_sources(version)}
+    parts = [DOCKERFILE, PINS, CPP_DRIVER, *sorted(drivers)]
     digest = hashlib.sha256("\0".join(names).encode() + b"".join(each.read_bytes() for each in parts)).hexdigest()[:16]
     wanted = images.folder() / f"clients-{digest}.tar"
     if not wanted.exists():

@@ -118,6 +118,7 @@ public final class Driver {
             case "check": new BulkCheck(admin(), puller(c.text("group")), c).check(answer); break;
             case "load": Load.run(producer(c.text("group")), c, answer); break;
             case "unload": Load.stop(); break;
+            case "pop": case "pop_mode": pop(c, answer); break;
             case "end": end(); break;
             case "quit": System.exit(0); break;
             default: Order.run(nameServer, c, answer);
@@ -252,6 +253,26 @@ public final class Driver {
             return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
+        synchronized (this) {
+            consumers.put(c.text("id"), consumer);
+        }
+    }
+
+    /** What only 5.x has, so it is compiled only there and found by name. */
+    interface Extra {
+        void run(DefaultMQAdminExt admin, DefaultMQPushConsumer consumer, Command c, Map<String, Object> answer) throws Exception;
+    }
+
+    private void pop(Command c, Map<String, Object> answer) throws Exception {
+        Extra extra = (Extra) Class.forName("Pop").getDeclaredConstructor().newInstance();
+        if (c.text("op").equals("pop_mode")) {
+            extra.run(admin(), null, c, answer);
+            return;
+        }
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(c.text("group"));
+        configure(consumer);
+        consumer.setInstanceName(c.text("id"));
+        extra.run(null, consumer, c, answer);
         synchronized (this) {
             consumers.put(c.text("id"), consumer);
         }
