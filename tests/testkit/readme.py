@@ -18,10 +18,11 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_type_hints
 
-from gantry.broker import assemble
+from gantry.broker import assemble, pops
 from gantry.broker.metrics import exposition
 from gantry.broker.requests.activity import ALSO_WITHOUT_LEASE, BY_EVERY_MEMBER
-from gantry.broker.requests.router import Handlers, table
+from gantry.broker.requests.handlers import Handlers
+from gantry.broker.requests.router import table
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.pop import parts as pop_parts
 from gantry.transaction import batch_handlers
@@ -68,7 +69,8 @@ def with_metrics(text: str) -> str:
 
 def handlers() -> dict[tuple[str, int], tuple[str, str]]:
     """(server, code) -> (file, function) of everything that is answered."""
-    hints = get_type_hints(Handlers, localns={**vars(batch_handlers), **vars(pop_parts), **vars(assemble)})
+    names = {**vars(batch_handlers), **vars(pop_parts), **vars(pops), **vars(assemble)}
+    hints = get_type_hints(Handlers, localns=names)
     made = {field.name: _uninitialised(hints[field.name]) for field in fields(Handlers)}
     found: dict[tuple[str, int], tuple[str, str]] = {}
     for code, handler in table(Handlers(**made)).items():

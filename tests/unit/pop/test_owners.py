@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-from gantry.pop.book import Lease
+from gantry.pop.book import OpenLease
 from gantry.pop.owners import RENEWAL_MS_MAX, RENEWED_MS, SILENCE_S_MAX, Owners
 from gantry.pop.records import LeaseKey, LeaseRecord
 
 POP_MS = 1_000_000
 
 
-def lease(owner: str = "client", group: str = "g") -> Lease:
-    return Lease(LeaseRecord(LeaseKey(group, "T", 0, 5, POP_MS), POP_MS + 60_000, (5, 6), owner), 3)
+def lease(owner: str = "client", group: str = "g") -> OpenLease:
+    return OpenLease(LeaseRecord(LeaseKey(group, "T", 0, 5, POP_MS), POP_MS + 60_000, (5, 6), owner), 3)
 
 
 def owners() -> Owners:

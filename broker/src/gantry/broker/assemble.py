@@ -42,7 +42,6 @@ from gantry.broker.meters.rates import Rates
 from gantry.broker.part_settings import (
     ack_limits,
     ack_mark,
-    assignment_rules,
     client_limits,
     connection_limits,
     delay_rules,
@@ -56,28 +55,30 @@ from gantry.broker.part_settings import (
 from gantry.broker.parts import Parts, Serving
 from gantry.broker.periodic import DELIVERY, REVIVE
 from gantry.broker.periodic import table as job_table
-from gantry.broker.pops import make_pops
+from gantry.broker.pops import assignments, make_pops
 from gantry.broker.registration import PermittedTopics, RegistrationTask
 from gantry.broker.releasing import Releasing
 from gantry.broker.requests.activity import Activity
 from gantry.broker.requests.admin import AdminHandlers
 from gantry.broker.requests.disk_handlers import DiskHandlers
-from gantry.broker.requests.router import Handlers, Router, table
+from gantry.broker.requests.handlers import Handlers
+from gantry.broker.requests.router import Router, table
 from gantry.broker.role.mastership import Mastership
 from gantry.broker.role.membership import KeyFile, Membership, cluster_uid
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.settings.ports import Addresses
 from gantry.broker.stalled import StalledDisk, patience_s
-from gantry.broker.topicroutes import TopicRoutes
+from gantry.broker.topiccontent import delete_content
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers
+from gantry.consume.hold import HeldPulls
 from gantry.consume.lock_handlers import LockHandlers
 from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
 from gantry.consume.progress import ProgressHandlers
-from gantry.consume.pull import PullChecks, readers_of
+from gantry.consume.pull import PullChecks
 from gantry.consume.relays import RelayHandlers
 from gantry.consume.resets import ResetHandlers
 from gantry.consume.sendback import SendBack
@@ -93,8 +94,7 @@ from gantry.metadata.notices import ChangeNotices
 from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.model.ids import UniqueIds
-from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
-from gantry.pop.assignment_handlers import AssignmentHandlers
+from gantry.model.topic import PERM_READ, PERM_WRITE
 from gantry.pop.held import HeldRequests
 from gantry.pop.modes import Modes
 from gantry.produce.replies import ReplyHandlers
@@ -174,7 +174,7 @@ def assemble(
     marks = MessageStamp(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = _acks(config, opened)
-    appender = Appender(store, acks, gate, marks, _unique_ids(opened).next)
+    appender = Appender(store, acks, gate, marks, _unique_ids(opened, opened.machine).next)
     turns = Turns()
     settling = Settling(store, Book(), acks, gate, topics, clock, turns.soon)
     copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
@@ -246,14 +246,7 @@ def assemble(
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
         pops=pops.pops,
         popped=pops.acks,
-        assignments=AssignmentHandlers(
-            shared.modes,
-            TopicRoutes(client, config.name_servers, config.name, topics, clock, complaints),
-            topics,
-            groups,
-            clients,
-            lambda: assignment_rules(live.current),
-        ),
+        assignments=assignments(live, shared, client, clients, (complaints, clock)),
         polling=pops.polling,
         owners=pops.owners,
         disk=DiskHandlers(store, topics, offsets),
@@ -295,7 +288,7 @@ def assemble(
         router=router,
         server=RemotingServer(
             router.on_requests,
-            on_close=lambda connection: _connection_went(connection, clients, pulls, pops.polling.held),
+            on_close=lambda connection: _connection_went(connection, clients, pulls.held, pops.polling.held),
             limits=connection_limits(config),
             together=Together(config.network.together, turns, router.on_sends),
         ),
@@ -336,8 +329,7 @@ def _acks(config: BrokerConfig, opened: Opened) -> Acks:
     )
 
 
-def _unique_ids(opened: Opened) -> UniqueIds:
-    machine = opened.machine
+def _unique_ids(opened: Opened, machine: Machine) -> UniqueIds:
     return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
 
 
@@ -368,22 +360,9 @@ def _wire(
     releasing = Releasing(parts.server)
     store.retention.dropping.listen(releasing.lingers, releasing.hangs)
     if parts.live.current.role is not Role.SLAVE:  # a slave hears from its master where in the log that was
-        topics.on_delete(lambda topic: _delete_content(topic, parts))
+        topics.on_delete(lambda topic: delete_content(topic, parts))
         parts.groups.on_change(parts.pops.service.group_changed)
         parts.groups.on_change(lambda name: None if parts.groups.get(name) else parts.modes.forget_group(name))
-
-
-def _delete_content(topic: TopicConfig, parts: Parts) -> None:
-    """Delete everything that was kept for a topic; its readers begin again if it is created again."""
-    store, name = parts.store, topic.name
-    readers = readers_of(name, parts.clients, parts.pulls.counts.by_group)
-    store.delete_queues(name)
-    parts.offsets.begin_again(name, store.generations.of(name), readers, topic.read_queues)
-    parts.pops.service.topic_deleted(name)
-    parts.pops.orderly.table.forget(lambda queue: queue[1] == name)
-    parts.modes.forget_topic(name)
-    parts.pulls.held.release_topic(name)
-    parts.pops.polling.held.wake_topic(name)
 
 
 def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: PermittedTopics) -> None:
@@ -410,10 +389,9 @@ def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> 
     return CheckContext(clients.producers, subscribed, complaints.say, config.name)
 
 
-def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers, held: HeldRequests) -> None:
-    clients.connection_closed(connection)
-    pulls.held.connection_closed(connection)
-    held.connection_closed(connection)
+def _connection_went(connection: Connection, clients: Clients, *held: HeldPulls | HeldRequests) -> None:
+    for of_connection in (clients, *held):
+        of_connection.connection_closed(connection)
 
 
 def _counters(appender: Appender, pulls: PullHandlers, acks: Acks) -> dict[str, int]:

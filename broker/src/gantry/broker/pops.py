@@ -8,13 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gantry.broker.complaints import Complaints
 from gantry.broker.group.roles import Shared
 from gantry.broker.machine import Machine
-from gantry.broker.part_settings import held_limits, pop_rules
+from gantry.broker.part_settings import assignment_rules, held_limits, pop_rules
+from gantry.broker.registration import Invoker
 from gantry.broker.settings.config import BrokerConfig
+from gantry.broker.settings.live import LiveConfig
+from gantry.broker.topicroutes import TopicRoutes
+from gantry.clock import Clock
 from gantry.consume.pull import PullChecks
+from gantry.metadata.clients import Clients
 from gantry.metadata.state import State
 from gantry.pop import parts
+from gantry.pop.assignment_handlers import AssignmentHandlers
 from gantry.pop.service import PopContext
 
 Hooks = tuple[Callable[[str, str], object], Callable[[], bool], Callable[[Callable[[], None]], object]]
@@ -39,3 +46,14 @@ def make_pops(
         lambda: may_serve() and shared.activity.is_on,
     )
     return parts.make(context, order_state, checks, machine.chance, soon, held_limits(config))
+
+
+def assignments(
+    live: LiveConfig, shared: Shared, client: Invoker, clients: Clients, watch: tuple[Complaints, Clock]
+) -> AssignmentHandlers:
+    """Return what answers which queues a member of a group reads; it asks the name servers through `client`."""
+    config, (complaints, clock) = live.current, watch
+    routes = TopicRoutes(client, config.name_servers, config.name, shared.topics, clock, complaints)
+    return AssignmentHandlers(
+        shared.modes, routes, shared.topics, shared.groups, clients, lambda: assignment_rules(live.current)
+    )

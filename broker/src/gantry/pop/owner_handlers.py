@@ -18,7 +18,7 @@ from gantry.errors import Refusal
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
 from gantry.model import documents, names
-from gantry.pop.book import Lease
+from gantry.pop.book import OpenLease
 from gantry.pop.owners import Owners
 from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.service import PopService
@@ -43,7 +43,7 @@ class OwnerHandlers:
         self.owners = owners
         self._service = service
 
-    def renews(self, lease: Lease, now_ms: int) -> int | None:
+    def renews(self, lease: OpenLease, now_ms: int) -> int | None:
         """Return when a lease that is due ends instead, in ms; None: it ends now.  For `revive`."""
         return self.owners.renewed_until(lease, self._service.context.clock.monotonic(), now_ms)
 
@@ -77,7 +77,7 @@ class OwnerHandlers:
         context.acks.park(context.store.written.offset, connection, frames.encode(reply(command)), 1)
         return None
 
-    def _owned(self, client_id: str, group: str) -> Iterator[list[Lease]]:
+    def _owned(self, client_id: str, group: str) -> Iterator[list[OpenLease]]:
         """Yield the owner's leases, some of one queue at a time; between two steps leases may come and go."""
         book = self._service.book
         for number, (queue, _) in enumerate(list(book.queues()), 1):
@@ -87,7 +87,7 @@ class OwnerHandlers:
             if number % _QUEUES_AT_ONCE == 0:
                 yield []
 
-    def _release(self, leases: list[Lease]) -> Refusal | None:
+    def _release(self, leases: list[OpenLease]) -> Refusal | None:
         """Let open messages of some leases of one queue become visible soon."""
         if not leases:
             return None
@@ -95,12 +95,12 @@ class OwnerHandlers:
         found = [(self._shorter(lease, now_ms), self._log_offset(lease)) for lease in leases]
         return self._service.lease(found, leases[0].revive_queue)
 
-    def _shorter(self, lease: Lease, now_ms: int) -> LeaseRecord:
+    def _shorter(self, lease: OpenLease, now_ms: int) -> LeaseRecord:
         offsets = tuple(lease.open_offsets())
         pop_ms = self._service.book.pop_ms(lease.key[:3], offsets[0], now_ms)
         key = LeaseKey(*lease.key[:3], offsets[0], pop_ms)
         return self._service.record_of(key, offsets, now_ms + VISIBLE_AFTER_MS)
 
-    def _log_offset(self, lease: Lease) -> int:
+    def _log_offset(self, lease: OpenLease) -> int:
         entry = self._service.context.store.reader.entry(*lease.key[1:3], lease.open_offsets()[0])
         return self._service.context.store.dispatched.offset if entry is None else entry[0]

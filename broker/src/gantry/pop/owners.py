@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gantry.pop.book import Lease
+from gantry.pop.book import OpenLease
 
 SILENCE_S_MAX = 30.0
 """An owner that was silent for longer does not live any more; clients say it every ten seconds."""
@@ -92,7 +92,7 @@ class Owners:
                 return
             del self._owners[client_id]
 
-    def renewed_until(self, lease: Lease, now: float, now_ms: int) -> int | None:
+    def renewed_until(self, lease: OpenLease, now: float, now_ms: int) -> int | None:
         """Return when a lease that is due ends instead, in ms since 1970; None: it ends now."""
         last_ms = lease.key.pop_ms + RENEWAL_MS_MAX
         if not lease.owner or now_ms >= last_ms or not self.is_alive(lease.owner, lease.key.group, now):

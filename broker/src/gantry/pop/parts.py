@@ -63,6 +63,12 @@ class PopParts:
         self.orderly.begin()
         self.owners.owners.begin(context.clock.monotonic())
 
+    def topic_deleted(self, name: str) -> None:
+        """Forget what groups popped of a deleted topic; those that wait for it ask again."""
+        self.service.topic_deleted(name)
+        self.orderly.table.forget(lambda queue: queue[1] == name)
+        self.polling.held.wake_topic(name)
+
 
 def make(
     context: PopContext,

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
@@ -38,30 +37,7 @@ from gantry.wire.command import Request, reply
 from gantry.wire.headers import HeaderError
 
 if TYPE_CHECKING:
-    from gantry.broker.requests.admin import AdminHandlers
-    from gantry.broker.requests.disk_handlers import DiskHandlers
-    from gantry.consume.lock_handlers import LockHandlers
-    from gantry.consume.lookups import LookupHandlers
-    from gantry.consume.progress import ProgressHandlers
-    from gantry.consume.relays import RelayHandlers
-    from gantry.consume.resets import ResetHandlers
-    from gantry.consume.sendback import SendBack
-    from gantry.consume.surveys import SurveyHandlers
-    from gantry.consume.topicstats import TopicStatsHandlers
-    from gantry.metadata.client_handlers import ClientHandlers
-    from gantry.metadata.connection_handlers import ConnectionHandlers
-    from gantry.metadata.group_handlers import GroupHandlers
-    from gantry.metadata.offset_handlers import OffsetHandlers
-    from gantry.metadata.topic_handlers import TopicHandlers
-    from gantry.pop.acknowledge import AckHandlers
-    from gantry.pop.assignment_handlers import AssignmentHandlers
-    from gantry.pop.owner_handlers import OwnerHandlers
-    from gantry.pop.polling import Polling
-    from gantry.pop.pop import PopHandlers
-    from gantry.produce.replies import ReplyHandlers
-    from gantry.schedule.handlers import DelayHandlers
-    from gantry.transaction.batch_handlers import BatchHandlers
-    from gantry.transaction.handlers import TransactionHandlers
+    from gantry.broker.requests.handlers import Handlers
     from gantry.transport.connection import Connection
 
 PullRun = Callable[["Connection", list[frames.Pull]], None]
@@ -293,38 +269,6 @@ class Router:
         for request in requests:
             if not request.is_oneway:
                 connection.write(frames.encode(reply(request, code, remark)))
-
-
-@dataclass(frozen=True, slots=True)
-class Handlers:
-    """The handlers of the table."""
-
-    clients: ClientHandlers
-    topics: TopicHandlers
-    groups: GroupHandlers
-    offsets: OffsetHandlers
-    lookups: LookupHandlers
-    send_back: SendBack
-    progress: ProgressHandlers
-    topic_stats: TopicStatsHandlers
-    connections: ConnectionHandlers
-    relays: RelayHandlers
-    surveys: SurveyHandlers
-    resets: ResetHandlers
-    locks: LockHandlers
-    replies: ReplyHandlers
-    admin: AdminHandlers
-    transactions: TransactionHandlers
-    batches: BatchHandlers
-    delays: DelayHandlers
-    pops: PopHandlers
-    popped: AckHandlers
-    assignments: AssignmentHandlers
-    polling: Polling
-    owners: OwnerHandlers
-    disk: DiskHandlers
-    durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
-    caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far
 
 
 def table(on: Handlers) -> dict[int, Cold]:
