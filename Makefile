@@ -167,7 +167,8 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/system setup "compiled?"
 	@requirements/install uv
 
-$(VENV)/.broker: $(UV) requirements/broker.txt requirements/build.txt broker/pyproject.toml broker/setup.py $(FAST_SOURCES)
+$(VENV)/.broker: $(UV) requirements/broker.txt requirements/build.txt broker/pyproject.toml broker/setup.py $(FAST_SOURCES) \
+  broker/src/gantry/proxy/messaging.proto
 	@requirements/install broker
 	@touch $@
 

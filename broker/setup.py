@@ -1,13 +1,20 @@
-"""Compile gantry.leaves._fast where that is possible; everything else stands in pyproject.toml.
+"""Compile gantry.leaves._fast where that is possible, and describe the messages of gantry.proxy.
+
+Everything else stands in pyproject.toml.
 
 The compiled leaves are an accelerator: the pure ones do the same work.  So a machine without a C
 compiler, without Python's headers or without Cython gets a working installation, this script says in
 one block what is missing, and every start of a broker says it again in one line.  With
 GANTRY_COMPILED=required in the environment (CI, image builds) the build fails instead.
+
+protoc (grpcio-tools) makes two files beside messaging.proto: messaging.binpb, a set of file descriptors that
+`gantry.proxy.messaging_pb2` loads, and messaging_pb2.pyi, the types of its messages.  Without grpcio-tools (an sdist brings the
+two files) they stay as they are.
 """
 
 from __future__ import annotations
 
+import importlib.resources
 import os
 import sys
 from pathlib import Path
@@ -16,6 +23,7 @@ from setuptools import Extension, setup
 
 HERE = Path(__file__).parent
 FOLDER = Path("src/gantry/leaves/_fast")
+MESSAGES = Path("src/gantry/proxy/messaging.proto")
 REQUIRED = os.environ.get("GANTRY_COMPILED") == "required"
 LINUX_ONLY = ("sockets", "sysio")  # a server's; _choice.py knows them as well
 # Debug and sanitizer builds (make fuzz) bring their own flags through CFLAGS, which come after these.
@@ -53,6 +61,32 @@ def extensions() -> list[Extension]:
     return made
 
 
+def describe_messages() -> None:
+    """Write messaging.binpb and messaging_pb2.pyi; nothing where grpcio-tools is missing and they are there."""
+    described = MESSAGES.with_suffix(".binpb")
+    try:
+        from grpc_tools import protoc
+    except ImportError:
+        if described.exists():
+            return
+        raise
+    folder = str(MESSAGES.parent)
+    common = str(importlib.resources.files("grpc_tools") / "_proto")
+    failed = protoc.main(
+        [
+            "protoc",
+            f"-I{folder}",
+            f"-I{common}",
+            f"--descriptor_set_out={described}",
+            "--include_imports",
+            f"--pyi_out={folder}",
+            MESSAGES.name,
+        ]
+    )
+    if failed:
+        raise SystemExit(f"{MESSAGES}: protoc ended with {failed}")
+
+
 def complain(reason: str) -> None:
     """Say loudly that the installation will be slower than it could be."""
     rule = "*" * 78
@@ -65,4 +99,5 @@ def complain(reason: str) -> None:
 
 
 os.chdir(HERE)
+describe_messages()
 setup(ext_modules=extensions())

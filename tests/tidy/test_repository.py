@@ -28,9 +28,13 @@ FILES_BESIDE = {
 # What the user named, by the name under which it is installed and the one under which it is imported.
 NAMED = {
     "aiohttp": "aiohttp",
+    "grpcio": "grpc",
+    "grpcio-health-checking": "grpc_health",
+    "grpcio-reflection": "grpc_reflection",
     "kopf": "kopf",
     "kubernetes": "kubernetes",
     "prometheus-client": "prometheus_client",
+    "protobuf": "google",
     "pyspark": "pyspark",
     "pyyaml": "yaml",
 }
