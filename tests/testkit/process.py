@@ -120,6 +120,7 @@ _DEFAULTS = {
     "network.vip_port": "-2",
     "network.http_port": "0",
     "standalone.nameserver_port": "0",
+    "standalone.grpc_port": "-1",
     "store.disk_used_max": "1.0",
 }
 

@@ -84,6 +84,7 @@ SECTIONS = (
             Page("charts/gantrymq/README.md", "Chart gantrymq: the operator"),
             Page("charts/gantrymq-cluster/README.md", "Chart gantrymq-cluster: a cluster"),
             Page("broker/docs/nameserver.md"),
+            Page("broker/docs/proxy.md"),
             Page("broker/docs/metrics.md"),
             Page("SECURITY.md"),
         ),

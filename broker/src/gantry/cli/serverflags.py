@@ -31,6 +31,9 @@ NETWORK = {
 NAMESERVER_PORT = {
     "--nameserver-port": ("standalone.nameserver_port", "PORT", "port of the name server (9876; 0: any free one)"),
 }
+GRPC = {
+    "--grpc-port": ("standalone.grpc_port", "PORT", "port for RocketMQ 5's clients (8081; 0: any free one; -1: none)"),
+}
 STORE = {
     "--data": ("store.root", "DIR", "the folder that holds everything (~/store)"),
     "--flush": ("store.flush", "WHEN", "acknowledge when the disk has it: SYNC_FLUSH; or before: ASYNC_FLUSH"),
@@ -83,7 +86,11 @@ def port_flags(config: BrokerConfig) -> dict[str, int]:
     """Return the port that each flag chooses now, for the error text when a port is taken."""
     from gantry.broker.settings.ports import wanted
 
-    ports = wanted(config) | {"standalone.nameserver_port": config.standalone.nameserver_port}
+    own = config.standalone
+    ports = wanted(config) | {
+        "standalone.nameserver_port": own.nameserver_port,
+        "standalone.grpc_port": own.grpc_port,
+    }
     return {_SPOKEN.get(key, f"--set {key}=PORT"): port for key, port in ports.items()}
 
 
@@ -96,7 +103,7 @@ def warn_when_pure() -> None:
 
 
 _TOP_KEYS = frozenset(key for key, _, _ in (MEMBERSHIP | PROFILE).values())
-_SPOKEN = {key: flag for flag, (key, _, _) in (NETWORK | NAMESERVER_PORT | STORE | PROFILE | MEMBERSHIP).items()}
+_SPOKEN = {key: flag for flag, (key, _, _) in (NETWORK | NAMESERVER_PORT | GRPC | STORE | PROFILE | MEMBERSHIP).items()}
 
 
 def _assignments(texts: list[str]) -> dict[str, str]:

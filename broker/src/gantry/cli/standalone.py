@@ -1,5 +1,8 @@
 """`gantry standalone --data DIR`: name server and broker in one process, on one folder.
 
+With the extra `proxy` of the distribution, RocketMQ 5's clients (gRPC) are served on port 8081 too: by a process of its
+own, so that the broker's speed and memory stay what they are.
+
 For first steps, for tests and for programs that start their own broker.  It listens on this machine only unless --bind
 is given, because this version has no authentication.  Files are small (64 MiB segments); a folder keeps the sizes that
 it was made with.
@@ -8,14 +11,21 @@ it was made with.
 from __future__ import annotations
 
 import argparse
+import asyncio
+import importlib.util
+import logging
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
 from gantry.broker.settings.config import BrokerConfig, Role
+from gantry.broker.settings.standalonekeys import NO_PORT
+from gantry.cli.proxychild import ProxyChild
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
+    GRPC,
     MEMBERSHIP,
     NAMESERVER_PORT,
     NETWORK,
@@ -30,6 +40,8 @@ from gantry.errors import ConfigError
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 
+log = logging.getLogger("gantry")
+
 _MIB = 1 << 20
 # A quarter of a broker's own defaults in the log, a fiftieth in the index: a folder of 100 MB, not of 1.5 GB.
 _SMALL = {
@@ -43,7 +55,7 @@ _SMALL = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags for folder, addresses, configuration and logs."""
     names = {flag: MEMBERSHIP[flag] for flag in ("--name", "--cluster")}
-    add_server_flags(parser, STORE, PROFILE, NETWORK, NAMESERVER_PORT, names)
+    add_server_flags(parser, STORE, PROFILE, NETWORK, NAMESERVER_PORT, GRPC, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     def make(end: Callable[[], None]) -> Standalone:
         return Standalone(config, end)
 
-    return serve(make, Standalone.ready, lambda server: server.broker.failure if server.broker else None, ports)
+    return serve(make, Standalone.ready, Standalone.failure, ports)
 
 
 def _require_alone(config: BrokerConfig) -> None:
@@ -69,7 +81,7 @@ def _require_alone(config: BrokerConfig) -> None:
 
 
 class Standalone:
-    """A name server and a broker; the name server starts first and stops last."""
+    """A name server, a broker and a proxy; the name server starts first and stops last."""
 
     def __init__(self, config: BrokerConfig, end: Callable[[], None], machine: Machine | None = None) -> None:
         self.broker: Broker | None = None
@@ -78,16 +90,35 @@ class Standalone:
         self._end = end
         settings = NameServerSettings(host=config.network.bind, port=config.standalone.nameserver_port, http_port=None)
         self._name_server = NameServer(settings)
+        self._proxy: ProxyChild | None = None
+        self._proxy_says = ""  # what its line `ready` names
+        self._proxy_failure: str | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the name server, then the broker, which registers there."""
+        """Start the name server, then the broker, which registers there, and the proxy."""
         await self._name_server.start()
         own = reachable(self._config.network.bind, self._name_server.port)
         self.broker = Broker(replace(self._config, name_servers=(own,)), self._end, self._machine)
-        await self.broker.start()
+        if self._config.standalone.grpc_port == NO_PORT or not _has_proxy():
+            await self.broker.start()
+            return
+        self._proxy = ProxyChild(_proxy_flags(self._config, own))
+        # Both at the same time: each takes about as long as the other.
+        starting = asyncio.ensure_future(self._proxy.start())
+        try:
+            await self.broker.start()
+            self._proxy_says = await starting
+        finally:
+            starting.cancel()
+        self._watching = asyncio.create_task(self._watch(self._proxy))
 
     async def stop(self) -> None:
-        """Stop the broker, which unregisters, then the name server."""
+        """Stop the proxy, then the broker, which unregisters, then the name server."""
+        if self._watching is not None:
+            self._watching.cancel()
+        if self._proxy is not None:
+            await self._proxy.stop()
         if self.broker is not None:
             await self.broker.stop()
         await self._name_server.stop()
@@ -102,4 +133,39 @@ class Standalone:
         }
         if self.broker.http_port is not None:
             parts["http"] = reachable(bind, self.broker.http_port)
-        return " ".join(f"{name}={address}" for name, address in parts.items())
+        named = [f"{name}={address}" for name, address in parts.items()]
+        return " ".join([*named, *self._proxy_says.split()])
+
+    def failure(self) -> str | None:
+        """Return why it had to end; None when it was asked to."""
+        return self._proxy_failure or (self.broker.failure if self.broker else None)
+
+    async def _watch(self, proxy: ProxyChild) -> None:
+        code = await proxy.wait()
+        self._proxy_failure = f"the proxy ended with {code}"
+        log.error("%s", self._proxy_failure)
+        self._end()
+
+
+def _has_proxy() -> bool:
+    """Return whether the packages of the extra `proxy` are installed."""
+    return all(importlib.util.find_spec(name) for name in ("grpc", "grpc_health", "grpc_reflection"))
+
+
+def _proxy_flags(config: BrokerConfig, nameserver: str) -> list[str]:
+    folder = Path(config.store.root).expanduser() / "config"
+    keys = config.standalone
+    flags = [
+        "--namesrv", nameserver, "--bind", config.network.bind, "--grpc-port", str(keys.grpc_port), "--http-port", "-1",
+        "--handle-key-file", str(folder / "proxyHandleKeys"), "--log-level", _log_level(),
+    ]  # fmt: skip
+    if config.network.advertise:
+        flags += ["--advertise", reachable(config.network.advertise, keys.grpc_port)] if keys.grpc_port else []
+    if keys.tls_cert:
+        return [*flags, "--tls-cert", keys.tls_cert, "--tls-key", keys.tls_key]
+    return [*flags, "--tls-self-signed", str(folder)]
+
+
+def _log_level() -> str:
+    """Return the level of this process's log, for the proxy's."""
+    return logging.getLevelName(logging.getLogger().getEffectiveLevel()).lower()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from gantry.broker.settings import sections
 from gantry.broker.settings.popsection import PopConfig
 from gantry.broker.settings.profiles import Profile
+from gantry.broker.settings.standalonekeys import StandaloneConfig
 from gantry.model.keys import choice, number, one_of, several, table, words
 from gantry.replication.members import MEMBERS_MAX
 
@@ -76,7 +77,7 @@ class BrokerConfig:
     metrics: sections.MetricsConfig = field(default_factory=sections.MetricsConfig)
     registration: sections.RegistrationConfig = field(default_factory=sections.RegistrationConfig)
     replication: sections.ReplicationConfig = field(default_factory=sections.ReplicationConfig)
-    standalone: sections.StandaloneConfig = field(default_factory=sections.StandaloneConfig)
+    standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
 
 
 KEYS = table(BrokerConfig)

@@ -391,10 +391,3 @@ class ReplicationConfig:
         "seconds",
         "How often a master renews in the register: a third of the lease and half of the time of suspicion at most.",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class StandaloneConfig:
-    """Only for `gantry standalone`: the name server in the same process."""
-
-    nameserver_port: int = number(9876, 1, PORT_MAX, "", "Port of the name server.", {0: "any free one"})

@@ -1,0 +1,237 @@
+"""The port that clients connect to: TLS and plain text on one, told apart by the first byte.
+
+gRPC's server can do one or the other on a port, so it listens on a Unix socket, and this module stands before it:
+
+    client --TCP--> first byte is peeked at: 22 begins a TLS handshake, anything else is plain text
+           --TLS ends here, where it is--> bytes --Unix socket--> gRPC's server, always in plain text
+
+Bytes are passed on as they come; a side that does not read stops the other side from being read.  The Unix socket of
+each connection is bound to an abstract name that holds the client's address, so gRPC's `context.peer()` has it
+(`peer_of`).
+
+Bounds: connections in all, and the time until the first byte and the end of a handshake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import ssl
+from typing import cast
+from urllib.parse import unquote
+
+from gantry.errors import ConfigError
+from gantry.transport.tasks import Tasks
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 20_000
+_FIRST_BYTE_S = 10.0
+_HANDSHAKE_S = 10.0
+_BACKLOG = 1024
+_BUFFER_BYTES_HIGH = 256 << 10
+_TLS_HANDSHAKE = 22
+_PREFIX = "gantry-proxy"
+_NUMBERS = itertools.count(1)
+
+
+def peer_of(peer: str) -> str:
+    """Return the client's `host:port` from gRPC's name of a spliced connection's peer; other peers stay as they are."""
+    _, mark, rest = unquote(peer).partition(f"{_PREFIX}/")
+    return rest.split("/", 2)[-1] if mark else peer
+
+
+def listening_socket(host: str, port: int, is_shared: bool = False) -> socket.socket:
+    """Return a listening socket; ConfigError when there is none to have.  is_shared: other processes listen as well."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        found = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    except OSError as error:
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        found.bind((host, port))
+        found.listen(_BACKLOG)
+    except OSError as error:
+        found.close()
+        raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+    return found
+
+
+class Acceptor:
+    """Accepts connections and passes them on to a Unix socket; start() once, stop() and close() at the end."""
+
+    def __init__(self, listener: socket.socket, target: str, tls: ssl.SSLContext | None) -> None:
+        self._listener = listener
+        self._target = target
+        self._tls = tls  # None: a TLS handshake ends the connection
+        self._tasks = Tasks()
+        self._accepting: asyncio.Task[None] | None = None
+        self.open: set[_Side] = set()  # the clients' sides of the connections that are passed on
+        self._entering = 0
+        self.refused = 0
+
+    def start(self) -> None:
+        """Begin to accept."""
+        self._accepting = self._tasks.own(asyncio.create_task(self._accept(), name="gantry-proxy-acceptor"))
+
+    def stop(self) -> None:
+        """Accept no more; connections go on."""
+        if self._accepting is not None:
+            self._accepting.cancel()
+        self._listener.close()
+
+    async def close(self) -> None:
+        """End all connections."""
+        self.stop()
+        await self._tasks.close()
+        for side in list(self.open):
+            side.abort()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                connection, address = await loop.sock_accept(self._listener)
+            except OSError as error:  # no descriptor is free, or the client has gone already
+                log.warning("a connection was not accepted: %s", error)
+                await asyncio.sleep(0.1)
+                continue
+            if len(self.open) + self._entering >= CONNECTIONS_MAX:
+                self.refused += 1
+                connection.close()
+                continue
+            self._entering += 1
+            self._tasks.own(asyncio.create_task(self._enter(connection, address)))
+
+    async def _enter(self, connection: socket.socket, address: tuple[str, int]) -> None:
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        peer = f"{host}:{address[1]}"
+        try:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            async with asyncio.timeout(_FIRST_BYTE_S):
+                first = await _peek(connection)
+            if not first:
+                connection.close()
+            elif first[0] == _TLS_HANDSHAKE and self._tls is None:
+                log.info("%s: a client began TLS, which is not set up here; see --tls-cert", peer)
+                connection.close()
+            else:
+                await self._splice(connection, peer, self._tls if first[0] == _TLS_HANDSHAKE else None)
+        except (OSError, ssl.SSLError, TimeoutError) as error:
+            log.info("%s: connection ended before it began: %s", peer, str(error) or "too slow")
+            connection.close()
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+        finally:
+            self._entering -= 1
+
+    async def _splice(self, connection: socket.socket, peer: str, tls: ssl.SSLContext | None) -> None:
+        loop = asyncio.get_running_loop()
+        client, server = _Side(self.open), _Side(None)
+        client.other, server.other = server, client
+        handshake_s = None if tls is None else _HANDSHAKE_S
+        await loop.connect_accepted_socket(lambda: client, connection, ssl=tls, ssl_handshake_timeout=handshake_s)
+        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            inner.bind(f"\0{_PREFIX}/{os.getpid()}/{next(_NUMBERS)}/{peer}")
+            await loop.sock_connect(inner, self._target)
+            await loop.create_unix_connection(lambda: server, sock=inner)
+        except (OSError, asyncio.CancelledError):
+            inner.close()
+            client.abort()
+            raise
+        client.begin()
+
+
+async def _peek(connection: socket.socket) -> bytes:
+    """Return the first byte of a connection, which stays to be read; nothing when it was closed."""
+    loop = asyncio.get_running_loop()
+    connection.setblocking(False)
+    while True:
+        with contextlib.suppress(BlockingIOError, InterruptedError):
+            return connection.recv(1, socket.MSG_PEEK)
+        ready = loop.create_future()
+        loop.add_reader(connection.fileno(), _set, ready)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(connection.fileno())
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class _Side(asyncio.Protocol):
+    """One of the two ends; what it receives is written to `other`."""
+
+    other: _Side
+
+    def __init__(self, register: set[_Side] | None) -> None:
+        self._register = register
+        self._transport: asyncio.Transport | None = None
+        self._waiting: list[bytes] = []  # what came before the other end was there
+
+    def begin(self) -> None:
+        """Pass on what came before the other end was there, and read on."""
+        assert self._transport is not None
+        for data in self._waiting:
+            self.other.write(data)
+        self._waiting.clear()
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read nothing from a client until the server's end is there."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's with TLS is none by its class
+        self._transport.set_write_buffer_limits(high=_BUFFER_BYTES_HIGH)
+        if self._register is not None:
+            self._register.add(self)
+            self._transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the bytes on."""
+        if self.other._transport is None:
+            self._waiting.append(data)
+        else:
+            self.other.write(data)
+
+    def eof_received(self) -> bool:
+        """End the connection: HTTP/2 has no use for half of one."""
+        return False
+
+    def write(self, data: bytes) -> None:
+        """Write to this end."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def pause_writing(self) -> None:
+        """Stop reading from the other end, because this one does not take more."""
+        if self.other._transport is not None and not self.other._transport.is_closing():
+            self.other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read from the other end again."""
+        if self.other._transport is not None and not self.other._transport.is_closing():
+            self.other._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """End the other end too, when it has written what came."""
+        if self._register is not None:
+            self._register.discard(self)
+        if self.other._transport is not None:
+            self.other._transport.close()
+
+    def abort(self) -> None:
+        """End at once."""
+        if self._transport is not None:
+            self._transport.abort()

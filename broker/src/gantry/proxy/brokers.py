@@ -1,0 +1,238 @@
+"""What the proxy knows of the cluster, and its connections: routes, types of topics, configurations of groups.
+
+Everything is asked of name servers and brokers, and kept for a short time only: a proxy has no state that another one
+lacks.  Heartbeats to brokers name the topics of live transactional producers as producer groups, so that brokers send
+the checks of their halves here (facts: protocol, section 15).  Consumers are not registered: a broker would share
+queues between this process and members that use remoting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Generic, TypeVar
+
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.identity import ClientIdentity
+from gantry.client.popping import Popping
+from gantry.client.requests import admin_requests, questions
+from gantry.client.requests.question import Question
+from gantry.clock import Clock
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.leaves.frames import Command
+from gantry.model.route import TopicRoute
+from gantry.model.subscription import GroupConfig
+from gantry.proxy import messaging_pb2 as pb
+from gantry.proxy import routes as rules
+from gantry.transport.connection import Connection
+from gantry.transport.tasks import cancelled
+from gantry.wire.codes import ResponseCode
+from gantry.wire.heartbeat import Heartbeat
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+_ASK_S = 3.0
+_FRESH_S = 5.0  # how long the type of a topic and the configuration of a group are kept
+_KEPT_MAX = 5_000
+_GROUPS_MAX = 1_900  # producer groups of a heartbeat; brokers take 2 000 entries
+_PAUSE_S = 0.2
+_MEET_S = 5.0  # lost connections to the brokers of transactional topics are made again
+
+
+class Fresh(Generic[T]):
+    """Values that are asked for again when they are old; concurrent callers for one name share a request."""
+
+    def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float = _FRESH_S) -> None:
+        self._ask = ask
+        self._fresh_s = fresh_s
+        self._known: OrderedDict[str, tuple[float, asyncio.Future[T]]] = OrderedDict()
+
+    def forget(self, name: str) -> None:
+        """Ask for this value again at its next use."""
+        self._known.pop(name, None)
+
+    async def get(self, name: str) -> T:
+        """Return the value, as it was at most `fresh_s` ago; the errors of the request."""
+        now = asyncio.get_running_loop().time()
+        asked_at, future = self._known.get(name, (-self._fresh_s, None))
+        if future is None or now - asked_at >= self._fresh_s:
+            future = asyncio.ensure_future(self._ask(name))
+            future.add_done_callback(_retrieved)
+            self._known[name] = now, future
+            self._known.move_to_end(name)
+            while len(self._known) > _KEPT_MAX:
+                self._known.popitem(last=False)
+        try:
+            return await asyncio.shield(future)
+        except GantryError:
+            self._known.pop(name, None)
+            raise
+
+
+def _retrieved(future: asyncio.Future[T]) -> None:
+    if not future.cancelled():
+        future.exception()
+
+
+class Brokers:
+    """The way to name servers and brokers; start() once, close() at the end."""
+
+    def __init__(
+        self,
+        nameservers: Sequence[str],
+        clock: Clock,
+        on_request: Callable[[Connection, Command], bool],
+        transactional: Callable[[], Sequence[str]],
+    ) -> None:
+        self.session = Session(nameservers, self._heartbeat, on_request)
+        self.routes = Routes(self.session)
+        self.popping = Popping(self.session, self.routes)
+        self._identity = ClientIdentity(self.session.nameservers[0], clock)
+        self.random = self._identity.random
+        self._transactional = transactional  # topics of live transactional producers
+        self._announced: frozenset[str] = frozenset()
+        self._types = Fresh(self._ask_types)
+        self._groups = Fresh(self._ask_group)
+        self._masters = Fresh(self._ask_masters)
+        self._meeting: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start heartbeats and the refreshing of routes; connections are made when they are needed."""
+        self.session.start()
+        self.routes.start()
+        self._meeting = asyncio.create_task(self._meet(), name="gantry-proxy-presence")
+
+    async def close(self) -> None:
+        """Unregister at all brokers and close the connections."""
+        if self._meeting is not None:
+            await cancelled([self._meeting])
+        await self.session.close()
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return where a topic's queues are; RefusedError 17, UnreachableError."""
+        return await self.routes.route(topic)
+
+    async def accepted(self, topic: str) -> tuple[pb.MessageType, ...]:
+        """Return the message types that a topic takes; RefusedError 17 when no broker has it, UnreachableError."""
+        return await self._types.get(topic)
+
+    async def group(self, group: str) -> GroupConfig | None:
+        """Return a group's configuration; None when no broker has it or none answers."""
+        try:
+            return await self._groups.get(group)
+        except GantryError as error:
+            log.info("group %s: its configuration is not known: %s", group, error)
+            return None
+
+    async def masters(self) -> dict[str, str]:
+        """Return the addresses of all masters by group; UnreachableError when no name server answers."""
+        return await self._masters.get("")
+
+    async def master_of(self, broker: str) -> str:
+        """Return the address of a broker group's master; UnreachableError when it has none now."""
+        address = (await self.masters()).get(broker)
+        if address is None:
+            raise UnreachableError(f"{broker}: no master of this broker group is registered")
+        return address
+
+    async def until_done(self, broker: str, question: Question[T], within_s: float) -> T:
+        """Ask the present master of a broker group until it answers; only for what may be repeated.
+
+        The last error when the time is up; FaultError and a final refusal at once.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + within_s
+        while True:
+            try:
+                address = await self.master_of(broker)
+                return await self.session.ask(address, question, max(0.01, deadline - loop.time()))
+            except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
+                is_final = isinstance(error, RefusedError) and not error.retriable
+                if is_final or loop.time() + _PAUSE_S >= deadline:
+                    raise
+            self._masters.forget("")
+            await asyncio.sleep(_PAUSE_S)
+
+    async def tell_all(self, question: Callable[[], Question[None]]) -> None:
+        """Send a request to every master; a failure is logged, because it is sent again or ends by itself."""
+        try:
+            masters = await self.masters()
+        except GantryError as error:
+            log.info("the list of brokers could not be read: %s", error)
+            return
+        await asyncio.gather(*(self._tell(address, question()) for address in masters.values()))
+
+    async def announce(self) -> None:
+        """Tell the brokers of transactional topics at once when one is new; heartbeats do it every 30 s."""
+        wanted = self._wanted()
+        new, self._announced = wanted - self._announced, wanted
+        if not new:
+            return
+        beat = self._heartbeat()
+        addresses = await self._masters_of(new)
+        await asyncio.gather(*(self._tell(address, questions.heartbeat(beat)) for address in addresses))
+
+    def _wanted(self) -> frozenset[str]:
+        return frozenset(sorted(self._transactional())[:_GROUPS_MAX])
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._identity.client_id, tuple(sorted(self._wanted())))
+
+    async def _tell(self, address: str, question: Question[None]) -> None:
+        try:
+            await self.session.ask(address, question, _ASK_S)
+        except GantryError as error:
+            log.info("%s: %s", address, error)
+
+    async def _meet(self) -> None:
+        while True:
+            await asyncio.sleep(_MEET_S)
+            await self.announce()
+            lost = await self._masters_of(self._announced) - set(self.session.brokers())
+            for found in await asyncio.gather(*map(self.session.meet, lost), return_exceptions=True):
+                if isinstance(found, BaseException) and not isinstance(found, GantryError):
+                    raise found
+
+    async def _masters_of(self, topics: frozenset[str]) -> set[str]:
+        found: set[str] = set()
+        for topic in topics:
+            try:
+                route = await self.routes.route(topic)
+            except GantryError:
+                continue
+            found.update(broker.master for broker in route.brokers if broker.master is not None)
+        return found
+
+    async def _ask_masters(self, _: str) -> dict[str, str]:
+        return (await self.session.ask_nameserver(admin_requests.cluster_info())).masters()
+
+    async def _ask_types(self, topic: str) -> tuple[pb.MessageType, ...]:
+        route = await self.routes.route(topic)
+        addresses = [broker.master for broker in route.brokers if broker.master is not None]
+        config = await self._first(addresses, admin_requests.topic_config(topic), ResponseCode.TOPIC_NOT_EXIST)
+        return rules.accepted({} if config is None else config.attributes)
+
+    async def _ask_group(self, group: str) -> GroupConfig | None:
+        addresses = list((await self.masters()).values())
+        missing = ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+        return await self._first(addresses, admin_requests.group_config(group), missing)
+
+    async def _first(self, addresses: Sequence[str], question: Question[T], missing: int) -> T | None:
+        """Return the first answer; None when every broker that answers does not have it, else the last error."""
+        failure: GantryError | None = None
+        is_missing = False
+        for address in addresses:
+            try:
+                return await self.session.ask(address, question, _ASK_S)
+            except RefusedError as error:
+                is_missing |= error.code == missing
+                failure = error
+            except GantryError as error:
+                failure = error
+        if is_missing or failure is None:
+            return None
+        raise failure

@@ -1,0 +1,112 @@
+"""The clients that called lately: what they said about themselves, and their telemetry streams.  Pure, but for streams.
+
+A client lives while it calls: every call counts, not only heartbeats.  Nothing depends on its telemetry stream, because
+some clients open it again only after five minutes when a proxy was restarted.  Settings are what it said last; a client
+without settings is served as well.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from gantry.proxy import messaging_pb2 as pb
+from gantry.proxy.caller import Caller
+from gantry.proxy.faults import FaultError
+from gantry.proxy.stream import Stream
+
+ALIVE_S = 40.0  # clients send heartbeats every 10 s, Rust's every 30 s
+CLIENTS_MAX = 50_000
+_TOPICS_MAX = 1_000  # of one client
+_GROUPS_MAX = 100
+
+
+@dataclass(slots=True)
+class KnownClient:
+    """One client; `groups` are its consumer groups, `published` topics that it sent transactions to."""
+
+    caller: Caller
+    seen_at: float = 0.0
+    settings: pb.Settings | None = None
+    groups: set[str] = field(default_factory=set)
+    published: set[str] = field(default_factory=set)
+    streams: list[Stream] = field(default_factory=list)
+    is_ended: bool = False
+
+    def publishes(self, topic: str) -> bool:
+        """Return whether it sends to this topic."""
+        return topic in self.published
+
+    def joined(self, group: str) -> None:
+        """Note a consumer group of the client."""
+        if group and len(self.groups) < _GROUPS_MAX:
+            self.groups.add(group)
+
+    def sends_to(self, topic: str) -> None:
+        """Note a topic that the client publishes."""
+        if topic and len(self.published) < _TOPICS_MAX:
+            self.published.add(topic)
+
+
+class KnownClients:
+    """All clients by their id; times are the loop's, in seconds."""
+
+    def __init__(self, clients_max: int = CLIENTS_MAX) -> None:
+        self._max = clients_max
+        self._known: OrderedDict[str, KnownClient] = OrderedDict()  # the one seen last comes last
+        self._turn = 0
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def seen(self, caller: Caller, now: float) -> KnownClient:
+        """Return the client that calls now; FaultError TOO_MANY_REQUESTS when there are too many."""
+        client = self._known.get(caller.client_id)
+        if client is None:
+            self.expire(now)
+            if len(self._known) >= self._max:
+                text = f"{len(self._known)} clients are known to this proxy; connect to another one"
+                raise FaultError(pb.TOO_MANY_REQUESTS, text)
+            client = self._known[caller.client_id] = KnownClient(caller)
+        client.caller, client.seen_at = caller, now
+        self._known.move_to_end(caller.client_id)
+        return client
+
+    def ended(self, client_id: str) -> KnownClient | None:
+        """Forget a client that said goodbye; None when it was not known."""
+        client = self._known.pop(client_id, None)
+        if client is not None:
+            client.is_ended = True
+            for stream in client.streams:
+                stream.finish()
+        return client
+
+    def expire(self, now: float) -> None:
+        """Forget clients that were not seen for `ALIVE_S` and have no stream."""
+        for client_id, client in list(self._known.items()):
+            if client.seen_at + ALIVE_S > now:
+                break
+            if not client.streams:
+                del self._known[client_id]
+
+    def alive(self, now: float) -> Iterator[KnownClient]:
+        """Return the clients that were seen in the last `ALIVE_S`."""
+        return (client for client in list(self._known.values()) if client.seen_at + ALIVE_S > now)
+
+    def transactional(self) -> list[str]:
+        """Return the topics that clients with a stream publish."""
+        return sorted({topic for client in self._known.values() if client.streams for topic in client.published})
+
+    def stream_for(self, topic: str) -> Stream | None:
+        """Return a stream of a client that publishes the topic, another one at each call; None without one."""
+        found = [client.streams[-1] for client in self._known.values() if client.streams and client.publishes(topic)]
+        if not found:
+            return None
+        self._turn += 1
+        return found[self._turn % len(found)]
+
+    @property
+    def streams(self) -> int:
+        """The number of open telemetry streams."""
+        return sum(len(client.streams) for client in self._known.values())

@@ -1,0 +1,45 @@
+"""What /metrics of a proxy says, in Prometheus's text format; `rocketmq_proxy_up` is RocketMQ's, the others ours."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+_LABELS = 'node_type="proxy",proxy_mode="cluster"'
+_KINDS = {
+    "connections": ("gantry_proxy_connections", "gauge", "Connections of clients."),
+    "connections_refused": (
+        "gantry_proxy_connections_refused_total",
+        "counter",
+        "Connections that were refused because too many were open.",
+    ),
+    "clients": ("gantry_proxy_clients", "gauge", "Clients that called lately."),
+    "streams": ("gantry_proxy_telemetry_streams", "gauge", "Open telemetry streams."),
+    "held": ("gantry_proxy_receives_held", "gauge", "Calls for messages under way, waiting ones included."),
+    "checks_dropped": (
+        "gantry_proxy_checks_dropped_total",
+        "counter",
+        "Checks of transactions that no producer took; brokers repeat them.",
+    ),
+}
+
+
+class ProxyMetrics:
+    """Makes the text; `answered` counts calls by RPC and code, `gauges` returns the numbers of `_KINDS`."""
+
+    def __init__(self, answered: Counter[tuple[str, str]], gauges: Callable[[], Mapping[str, int]]) -> None:
+        self._answered = answered
+        self._gauges = gauges
+
+    def text(self) -> bytes:
+        """Return all metrics as they are now."""
+        lines = ["# HELP rocketmq_proxy_up Whether the proxy serves.", "# TYPE rocketmq_proxy_up gauge"]
+        lines.append(f"rocketmq_proxy_up{{{_LABELS}}} 1")
+        for key, value in self._gauges().items():
+            name, kind, text = _KINDS[key]
+            lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")
+        name = "gantry_proxy_requests_total"
+        lines += (f"# HELP {name} Answered calls by RPC and code.", f"# TYPE {name} counter")
+        for (rpc, code), count in sorted(self._answered.items()):
+            lines.append(f'{name}{{rpc="{rpc}",code="{code}"}} {count}')
+        return ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,198 @@
+"""Proxies as processes: several in front of one broker, workers on one port, their ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gantry.client.admin import Admin
+from gantry.proxy import messaging_pb2 as pb
+from testkit.grpcclient import GrpcClient, handle, message, resource
+from testkit.patience import HANG_S
+from testkit.process import GantryProcess
+
+GROUP = "shop"
+KEYS = "0123456789abcdef0123456789abcdef\n"
+
+
+@pytest.fixture(scope="module")
+def nameserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A cluster without a proxy, with a topic and a group."""
+    with GantryProcess(tmp_path_factory.mktemp("cluster") / "store") as process:
+        address = "{}:{}".format(*process.addresses["nameserver"])
+        assert "grpc" not in process.addresses, "grpc_port is -1"
+
+        async def make() -> None:
+            async with Admin(nameserver=address) as admin:
+                for topic, kind in (("Tea", "NORMAL"), ("Half", "TRANSACTION")):
+                    await admin.create_topic(topic, queues=1, attributes={"message.type": kind})
+                await admin.create_group(GROUP)
+
+        asyncio.run(make())
+        yield address
+
+
+def proxy(folder: Path, nameserver: str, *flags: str) -> GantryProcess:
+    """A process of `gantry proxy` with these keys of handles."""
+    folder.mkdir(parents=True, exist_ok=True)
+    keys = folder / "keys"
+    if not keys.exists():
+        keys.write_text(KEYS)
+    command = [sys.executable, "-m", "gantry.cli.main", "proxy", "--namesrv", nameserver, "--bind", "127.0.0.1"]
+    command += ["--grpc-port", "0", "--handle-key-file", str(keys), *flags]
+    return GantryProcess(folder / "proxy", command=command)
+
+
+async def received(client: GrpcClient, topic: str) -> pb.Message:
+    """One message that is sent and received."""
+    assert (await client.send(message(topic))).status.code == pb.OK
+    (found,) = await client.messages(GROUP, topic, 1)
+    return found
+
+
+async def test_another_proxy_takes_the_handles_of_one_that_was_killed(tmp_path: Path, nameserver: str) -> None:
+    with proxy(tmp_path, nameserver, "--http-port", "-1") as first:
+        async with GrpcClient(first.addresses["grpc"][1]) as client:
+            found = await received(client, "Tea")
+            half = (await client.send(message("Half", message_type=pb.TRANSACTION))).entries[0]
+        first.kill()
+    with proxy(tmp_path, nameserver, "--http-port", "-1") as second:
+        async with GrpcClient(second.addresses["grpc"][1]) as client:
+            assert (await client.ack(GROUP, "Tea", handle(found))).status.code == pb.OK
+            end = pb.EndTransactionRequest(
+                topic=resource("Half"), transaction_id=half.transaction_id, resolution=pb.COMMIT
+            )
+            assert (await client.call("EndTransaction", end)).status.code == pb.OK
+            other = await client.ack(GROUP, "Tea", handle(found)[:-2] + "AA")
+            assert other.status.code == pb.INVALID_RECEIPT_HANDLE
+
+
+async def test_an_orderly_end_answers_what_waits_and_keeps_leases(tmp_path: Path, nameserver: str) -> None:
+    with proxy(tmp_path, nameserver, "--http-port", "-1") as process:
+        async with GrpcClient(process.addresses["grpc"][1]) as client:
+            found = await received(client, "Tea")
+            stream = client.telemetry()
+            sent = pb.Settings(client_type=pb.PRODUCER)
+            sent.publishing.topics.add(name="Tea")
+            await stream.write(pb.TelemetryCommand(settings=sent))
+            await stream.read()
+            await stream.read()
+            os.kill(process.popen.pid, signal.SIGTERM)
+            async with asyncio.timeout(HANG_S):
+                assert not await stream.read(), "the stream ends in order"
+        assert await asyncio.to_thread(process.wait) == 0
+        assert "Traceback" not in process.stderr()
+    with proxy(tmp_path, nameserver, "--http-port", "-1") as process:
+        async with GrpcClient(process.addresses["grpc"][1]) as client:
+            assert (await client.ack(GROUP, "Tea", handle(found))).status.code == pb.OK
+
+
+@pytest.mark.shows("proxy --workers")
+async def test_workers_share_a_port_and_end_together(tmp_path: Path, nameserver: str) -> None:
+    with proxy(tmp_path, nameserver, "--workers", "2", "--http-port", "0") as process:
+        port = process.addresses["grpc"][1]
+        clients = [GrpcClient(port) for _ in range(8)]
+        try:
+            answers = [client.call("Heartbeat", pb.HeartbeatRequest()) for client in clients]
+            assert {answer.status.code for answer in await asyncio.gather(*answers)} == {pb.OK}
+            found = await received(clients[0], "Tea")
+            assert (await clients[1].ack(GROUP, "Tea", handle(found))).status.code == pb.OK
+        finally:
+            for client in clients:
+                await client.channel.close()
+        workers = children(process.popen.pid)
+        assert len(workers) == 2
+        os.kill(workers[0], signal.SIGKILL)
+        assert await asyncio.to_thread(process.wait) == 1
+        assert not await asyncio.to_thread(alive, workers)
+
+
+@pytest.mark.shows("proxy --namesrv", "proxy --bind", "proxy --grpc-port", "proxy --advertise")
+@pytest.mark.shows("proxy --tls-self-signed", "proxy --tls-cert", "proxy --tls-key", "proxy --http-port")
+@pytest.mark.shows("proxy --handle-key-file")
+async def test_a_proxy_as_an_operator_starts_it(tmp_path: Path, nameserver: str) -> None:
+    (tmp_path / "keys").write_text(KEYS)
+    gantry = [sys.executable, "-m", "gantry.cli.main", "proxy", "--namesrv", nameserver, "--bind", "127.0.0.1"]
+    gantry += ["--grpc-port", "0", "--http-port", "-1", "--handle-key-file", str(tmp_path / "keys")]
+    made = GantryProcess(tmp_path / "first", command=[*gantry, "--tls-self-signed", str(tmp_path)])
+    with made as process:
+        certificate = tmp_path / "proxy-cert.pem"
+        if not certificate.exists():
+            pytest.skip("missing openssl; apt-get install openssl")
+        assert process.stop() == 0
+    given = ["--tls-cert", str(certificate), "--tls-key", str(tmp_path / "proxy-key.pem"), "--advertise", "shop:80"]
+    with GantryProcess(tmp_path / "second", command=[*gantry, *given]) as process:
+        async with GrpcClient(process.addresses["grpc"][1], certificate=certificate.read_bytes()) as client:
+            asked = pb.Endpoints(scheme=pb.IPv4, addresses=[pb.Address(host="127.0.0.1", port=1)])
+            found = await client.call("QueryRoute", pb.QueryRouteRequest(topic=resource("Tea"), endpoints=asked))
+            (address,) = found.message_queues[0].broker.endpoints.addresses
+            assert (address.host, address.port) == ("shop", 80)
+
+
+@pytest.mark.parametrize("flags", [["--tls-cert", "none"], ["--handle-key-file", "none"], ["--workers", "0"]])
+def test_a_proxy_that_cannot_serve_says_why(tmp_path: Path, nameserver: str, flags: list[str]) -> None:
+    command = [sys.executable, "-m", "gantry.cli.main", "proxy", "--namesrv", nameserver, "--grpc-port", "0", *flags]
+    with GantryProcess(tmp_path / "proxy", command=command, wait=False) as process:
+        assert process.wait() == 2
+        assert flags[0] in process.stderr() or flags[1] in process.stderr()
+        assert "Traceback" not in process.stderr()
+
+
+@pytest.mark.shows("standalone --grpc-port")
+async def test_a_parents_death_ends_its_proxy(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(folder), "--grpc-port", "0"]
+    with GantryProcess(folder, command=command) as process:
+        workers = children(process.popen.pid)
+        assert len(workers) == 1
+        process.kill()
+        assert not await asyncio.to_thread(alive, workers)
+
+
+async def test_metrics_have_the_proxys_name_of_rocketmq_and_count_answers(tmp_path: Path, nameserver: str) -> None:
+    with proxy(tmp_path, nameserver, "--http-port", "0") as process:
+        async with GrpcClient(process.addresses["grpc"][1]) as client:
+            await client.call("Heartbeat", pb.HeartbeatRequest())
+            await client.send()
+            text = await asyncio.to_thread(page, process.addresses["http"][1], "metrics")
+            assert 'rocketmq_proxy_up{node_type="proxy",proxy_mode="cluster"} 1' in text
+            assert 'gantry_proxy_requests_total{rpc="Heartbeat",code="OK"} 1' in text
+            assert 'gantry_proxy_requests_total{rpc="SendMessage",code="MESSAGE_CORRUPTED"} 1' in text
+            assert "gantry_proxy_connections 1" in text
+            assert "1 clients" in await asyncio.to_thread(page, process.addresses["http"][1], "readyz")
+
+
+def page(port: int, name: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=HANG_S) as answer:
+        return str(answer.read().decode())
+
+
+def children(parent: int) -> list[int]:
+    """The processes that this one started."""
+    text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
+    return [int(one) for one in text.split()]
+
+
+def alive(processes: list[int]) -> list[int]:
+    """Those of them that do not end."""
+    until = time.monotonic() + HANG_S
+    left = processes
+    while left and time.monotonic() < until:
+        left = [one for one in left if Path(f"/proc/{one}").exists() and state(one) != "Z"]
+        time.sleep(0.05)
+    return left
+
+
+def state(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return "Z"

@@ -1,0 +1,183 @@
+"""TLS and plain text on one port, before a server on a Unix socket."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from gantry.errors import ConfigError
+from gantry.proxy import acceptor as acceptors
+from gantry.proxy import tls
+from gantry.proxy.acceptor import Acceptor, listening_socket, peer_of
+from testkit.patience import HANG_S
+
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the name that the peer is bound to, then each piece that comes."""
+    writer.write(writer.get_extra_info("peername") + b"\n")
+    while data := await reader.read(1 << 16):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+@asynccontextmanager
+async def accepting(
+    folder: Path, context: ssl.SSLContext | None = None, serve: Serve = echo
+) -> AsyncIterator[tuple[Acceptor, int]]:
+    target = str(folder / "socket")
+    server = await asyncio.start_unix_server(serve, target)
+    listener = listening_socket("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    found = Acceptor(listener, target, context)
+    found.start()
+    try:
+        async with asyncio.timeout(HANG_S):
+            yield found, port
+    finally:
+        await found.close()
+        server.close()
+        await server.wait_closed()
+
+
+async def end(writer: asyncio.StreamWriter) -> None:
+    """Close a connection, whatever the other side did."""
+    writer.close()
+    with contextlib.suppress(OSError, ssl.SSLError):
+        await writer.wait_closed()
+
+
+async def settles(is_so: Callable[[], bool]) -> bool:
+    """Whether it is so in the end."""
+    for _ in range(10_000):
+        if is_so():
+            return True
+        await asyncio.sleep(0.001)
+    return False
+
+
+def context_of(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    served = tls.self_signed(folder)
+    if served is None:
+        pytest.skip("missing openssl; apt-get install openssl")
+    client = ssl.create_default_context(cafile=str(folder / "proxy-cert.pem"))
+    client.set_alpn_protocols(["h2"])
+    return served, client
+
+
+async def test_plain_text_and_tls_reach_the_server_on_one_port(tmp_path: Path) -> None:
+    served, trusting = context_of(tmp_path)
+    async with accepting(tmp_path, served) as (acceptor, port):
+        for context in (None, trusting):
+            name = None if context is None else "localhost"
+            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+            own = writer.get_extra_info("sockname")
+            writer.write(b"x")
+            peer = (await reader.readline()).decode().rstrip("\n")
+            assert peer_of(f"unix-abstract:{peer[1:]}") == f"127.0.0.1:{own[1]}"
+            if context is not None:
+                assert writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2"
+            data = bytes(range(256)) * 8192
+            writer.write(data)
+            assert await reader.readexactly(1 + len(data)) == b"x" + data
+            await end(writer)
+        assert await settles(lambda: not acceptor.open)
+
+
+async def test_without_a_certificate_a_tls_handshake_ends_the_connection(tmp_path: Path) -> None:
+    async with accepting(tmp_path) as (acceptor, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\x16\x03\x01\x00\x05hello")
+        with pytest.raises(ConnectionResetError):
+            assert await reader.read() == b""
+            raise ConnectionResetError
+        assert not acceptor.open
+        await end(writer)
+
+
+async def test_a_side_that_does_not_read_stops_the_other(tmp_path: Path) -> None:
+    """A client that reads nothing must not have the server's output kept for it in memory."""
+    written = 0
+    stuck = asyncio.Event()
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal written
+        await reader.read(1)
+        try:
+            while written < 256 << 20:
+                writer.write(bytes(1 << 16))
+                written += 1 << 16
+                async with asyncio.timeout(2):
+                    await writer.drain()
+        except TimeoutError:
+            stuck.set()
+        writer.transport.abort()
+
+    async with accepting(tmp_path, serve=flood) as (_, port):
+        with socket.socket() as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 14)
+            client.connect(("127.0.0.1", port))
+            client.send(b"x")
+            await stuck.wait()
+    assert written < 64 << 20, "kernel buffers and ours, not the whole flood"
+
+
+async def test_connections_beyond_the_limit_are_closed_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptors, "CONNECTIONS_MAX", 1)
+    async with accepting(tmp_path) as (acceptor, port):
+        first, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        await first.readline()
+        second, other = await asyncio.open_connection("127.0.0.1", port)
+        assert await second.read() == b""
+        assert acceptor.refused == 1
+        assert await first.readexactly(1) == b"x"
+        await end(writer)
+        await end(other)
+
+
+async def test_a_silent_connection_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptors, "_FIRST_BYTE_S", 0.05)
+    async with accepting(tmp_path) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() == b""
+        await end(writer)
+
+
+async def test_a_server_that_is_gone_ends_the_clients_connection(tmp_path: Path) -> None:
+    listener = listening_socket("127.0.0.1", 0)
+    acceptor = Acceptor(listener, str(tmp_path / "none"), None)
+    port = listener.getsockname()[1]
+    acceptor.start()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"x")
+    try:
+        async with asyncio.timeout(HANG_S):
+            assert await reader.read() == b""
+    except ConnectionResetError:
+        pass
+    await end(writer)
+    await acceptor.close()
+
+
+def test_a_taken_port_and_a_missing_certificate_are_errors_of_the_configuration(tmp_path: Path) -> None:
+    with listening_socket("127.0.0.1", 0) as taken, pytest.raises(ConfigError, match="cannot listen"):
+        listening_socket("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(ConfigError, match="no certificate"):
+        tls.context(tmp_path / "cert", tmp_path / "key")
+
+
+def test_other_peers_keep_their_names() -> None:
+    assert peer_of("ipv4:1.2.3.4:5") == "ipv4:1.2.3.4:5"
+    assert peer_of("unix-abstract:gantry-proxy/1/2/%5B::1%5D:5") == "[::1]:5"

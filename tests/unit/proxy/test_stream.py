@@ -1,0 +1,79 @@
+"""Telemetry streams and the clients they belong to."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gantry.proxy import messaging_pb2 as pb
+from gantry.proxy.caller import Caller, read
+from gantry.proxy.clients import ALIVE_S, KnownClients
+from gantry.proxy.faults import FaultError
+from gantry.proxy.stream import Stream
+
+COMMAND = pb.TelemetryCommand(print_thread_stack_trace_command=pb.PrintThreadStackTraceCommand(nonce="1"))
+
+
+async def test_a_stream_that_nobody_reads_holds_few_commands() -> None:
+    stream = Stream("c")
+    assert sum(stream.offer(COMMAND) for _ in range(1000)) == 64
+    big = pb.TelemetryCommand()
+    big.recover_orphaned_transaction_command.message.body = bytes(5 << 20)
+    other = Stream("c")
+    assert [other.offer(big) for _ in range(3)] == [True, False, False]
+
+
+async def test_what_was_offered_before_the_end_is_still_written() -> None:
+    stream = Stream("c")
+    waiting = asyncio.ensure_future(stream.next())
+    await asyncio.sleep(0)
+    assert stream.offer(COMMAND) and stream.offer(COMMAND)
+    stream.finish()
+    assert not stream.offer(COMMAND)
+    assert [await waiting, await stream.next(), await stream.next()] == [COMMAND, COMMAND, None]
+    broken = Stream("c")
+    broken.offer(COMMAND)
+    broken.finish(FaultError(pb.BAD_REQUEST, "no"))
+    assert await broken.next() is None, "a fault ends a stream at once"
+
+
+def test_a_client_lives_while_it_calls_whatever_becomes_of_its_stream() -> None:
+    clients = KnownClients(clients_max=2)
+    first, second = Caller("a"), Caller("b")
+    clients.seen(first, 0.0)
+    clients.seen(second, ALIVE_S - 1)
+    assert [one.caller.client_id for one in clients.alive(ALIVE_S + 1)] == ["b"]
+    clients.seen(Caller("c"), ALIVE_S + 1)
+    assert len(clients) == 2, "the one that was silent made room"
+    with pytest.raises(FaultError) as caught:
+        clients.seen(Caller("d"), ALIVE_S + 1)
+    assert caught.value.code == pb.TOO_MANY_REQUESTS
+    assert clients.ended("b") is not None and clients.ended("b") is None
+
+
+def test_checks_go_to_clients_with_a_stream_that_publish_the_topic_in_turn() -> None:
+    clients = KnownClients()
+    streams = {}
+    for name in ("a", "b", "c", "d"):
+        client = clients.seen(Caller(name), 0.0)
+        client.sends_to("Milk" if name == "c" else "Tea")
+        if name != "d":
+            streams[name] = Stream(name)
+            client.streams.append(streams[name])
+    asked = [clients.stream_for("Tea") for _ in range(4)]
+    assert {one.client_id for one in asked if one is not None} == {"a", "b"}
+    assert clients.transactional() == ["Milk", "Tea"]
+    assert clients.stream_for("Coffee") is None
+    clients.ended("a")
+    assert clients.stream_for("Tea") is streams["b"]
+
+
+def test_a_call_without_a_usable_client_id_is_refused() -> None:
+    for metadata in ((), (("x-mq-client-id", "  "),), (("x-mq-client-id", "x" * 600),)):
+        with pytest.raises(FaultError) as caught:
+            read(metadata, "1.2.3.4:5")
+        assert caught.value.code == pb.CLIENT_ID_REQUIRED
+    found = read((("x-mq-client-id", "c"), ("x-mq-language", "klingon"), ("x-mq-client-version", "5.0.3")), "p")
+    assert (found.language, found.knows_polling_code, found.is_node) == ("KLINGON", True, False)
+    assert read((("x-mq-client-id", "c"), ("x-mq-language", "HTTP")), "p").is_node
