@@ -1,0 +1,125 @@
+"""What becomes of messages that were popped for a call that has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from gantry.client.popped import PoppedMessage, Receipt
+from gantry.client.requests.pop_requests import PopResult, PopStatus
+from gantry.proxy import messaging_pb2 as pb
+from gantry.proxy.caller import Caller
+from gantry.proxy.clients import KnownClients
+from gantry.proxy.faults import FaultError
+from gantry.proxy.handles import Handles
+from gantry.proxy.receiving import ReceiveCalls
+from testkit.grpcclient import resource
+from unit.proxy.test_convert import STORED
+
+CALLER = Caller("c", "JAVA", "5.0.7")
+RECEIPTS = [Receipt(0, 1_700_000_000_000, 60_000, 1, 0, "broker-a", 0, offset) for offset in range(3)]
+FOUND = PopResult(PopStatus.FOUND, tuple(PoppedMessage(STORED, receipt, "Tea") for receipt in RECEIPTS))
+
+
+class Broker:
+    """A broker that answers a pop when the test says so; it remembers what was given back."""
+
+    def __init__(self) -> None:
+        self.popping = self
+        self.asked = asyncio.Event()
+        self.answer: asyncio.Future[PopResult] = asyncio.get_running_loop().create_future()
+        self.given_back: list[Receipt] = []
+
+    async def route(self, topic: str) -> None: ...
+
+    async def group(self, group: str) -> None: ...
+
+    async def pop(self, *_: Any) -> PopResult:
+        self.asked.set()
+        return await self.answer
+
+    async def give_back(self, group: str, topic: str, receipts: list[Receipt]) -> None:
+        self.given_back += receipts
+
+
+class Context:
+    """A call; from the `fails_at`-th write on the client is gone."""
+
+    def __init__(self, fails_at: int = 100) -> None:
+        self.written: list[pb.ReceiveMessageResponse] = []
+        self._fails_at = fails_at
+
+    def time_remaining(self) -> float:
+        return 30.0
+
+    async def write(self, response: pb.ReceiveMessageResponse) -> None:
+        if len(self.written) >= self._fails_at:
+            raise asyncio.CancelledError
+        self.written.append(response)
+
+
+def begun(broker: Broker, context: Context) -> tuple[ReceiveCalls, asyncio.Task[int]]:
+    calls = ReceiveCalls(cast(Any, broker), KnownClients(), Handles([b"0123456789abcdef"]), lambda: 0)
+    request = pb.ReceiveMessageRequest(group=resource("g"), batch_size=3, auto_renew=True)
+    request.message_queue.topic.name = "Tea"
+    return calls, asyncio.ensure_future(calls.serve(request, cast(Any, context), CALLER))
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_what_comes_for_a_client_that_is_gone_is_given_back() -> None:
+    broker = Broker()
+    calls, call = begun(broker, Context())
+    await broker.asked.wait()
+    call.cancel()
+    await asyncio.wait([call])
+    assert calls.held == 1, "the broker may still answer"
+    broker.answer.set_result(FOUND)
+    await settled()
+    assert broker.given_back == RECEIPTS
+    assert calls.held == 0
+
+
+async def test_only_messages_that_were_never_written_are_given_back() -> None:
+    broker = Broker()
+    _, call = begun(broker, context := Context(fails_at=2))
+    broker.answer.set_result(FOUND)
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await settled()
+    assert [one.WhichOneof("content") for one in context.written] == ["status", "message"]
+    assert broker.given_back == RECEIPTS[1:]
+
+
+@pytest.mark.parametrize("ends", ["client", "proxy"])
+async def test_a_goodbye_or_the_end_of_the_proxy_answers_a_call_that_waits(ends: str) -> None:
+    broker = Broker()
+    calls, call = begun(broker, Context())
+    await broker.asked.wait()
+    await settled()
+    draining = asyncio.ensure_future(calls.drain(10.0)) if ends == "proxy" else None
+    if ends == "client":
+        calls.ended("c")
+    with pytest.raises(FaultError) as caught:
+        await call
+    assert caught.value.code == pb.MESSAGE_NOT_FOUND
+    broker.answer.set_result(FOUND)
+    await settled()
+    assert broker.given_back == RECEIPTS
+    if draining is not None:
+        await draining
+
+
+async def test_whole_answers_keep_their_leases() -> None:
+    broker = Broker()
+    _, call = begun(broker, context := Context())
+    broker.answer.set_result(FOUND)
+    assert await call == pb.OK
+    kinds = [one.WhichOneof("content") for one in context.written]
+    assert kinds == ["status", "message", "message", "message", "delivery_timestamp"]
+    assert not broker.given_back
