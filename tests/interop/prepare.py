@@ -8,6 +8,7 @@ name it will have, and its stamp is written last, so an interrupted build is sta
     cpp-2.1.8       PyPI rocketmq 0.4.4, its library included
     cpp-2.1.11      PyPI rocketmq-client-python 2.0.0, which has no library, and the one out of rocketmq-python-cvs
     java-4.9.7, -5.x  Apache's client, broker and name server by Maven, and the drivers compiled against them
+    sdk-node        RocketMQ 5's client for Node.js by `npm ci` from sdks/node/package-lock.json
 
 The hashes in cpp/*.txt come from `uv pip compile --no-deps --generate-hashes --no-emit-index-url`.  All the Python
 packages install a module `rocketmq`, hence an environment each.
@@ -81,15 +82,25 @@ def part(name: str, inputs: Sequence[Path], build: Callable[[Path], None]) -> Pa
 
 def ali_ons() -> Path:
     """A folder whose node_modules has ali-ons."""
+    return node_modules("node", HERE / "ali_ons")
+
+
+def sdk_node() -> Path:
+    """A folder whose node_modules has RocketMQ 5's client."""
+    return node_modules("sdk-node", HERE / "sdks" / "node")
+
+
+def node_modules(name: str, source: Path) -> Path:
+    """A folder whose node_modules has what the package of `source` asks for, by its lock file."""
     require("node")
-    inputs = [HERE / "ali_ons" / "package.json", HERE / "ali_ons" / "package-lock.json"]
+    inputs = [source / "package.json", source / "package-lock.json"]
 
     def build(folder: Path) -> None:
         for path in inputs:
             shutil.copy(path, folder)
         run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"], folder)
 
-    return part("node", inputs, build)
+    return part(name, inputs, build)
 
 
 def install(pip: str, requirements: Path, *more: str) -> None:
@@ -173,6 +184,7 @@ def java_command(
 def main() -> None:
     steps: dict[str, Callable[[], object]] = {"ali-ons": ali_ons, "cpp 2.1.8": cpp_2_1_8, "cpp 2.1.11": cpp_2_1_11}
     steps |= {f"java {version}": partial(java, version) for version in JAVA_VERSIONS}
+    steps |= {"sdk for Node.js": sdk_node}
     for name, step in steps.items():
         start = time.monotonic()
         try:
