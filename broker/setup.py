@@ -8,8 +8,8 @@ one block what is missing, and every start of a broker says it again in one line
 GANTRY_COMPILED=required in the environment (CI, image builds) the build fails instead.
 
 protoc (grpcio-tools) makes two files beside messaging.proto: messaging.binpb, a set of file descriptors that
-`gantry.proxy.messaging_pb2` loads, and messaging_pb2.pyi, the types of its messages.  Without grpcio-tools (an sdist brings the
-two files) they stay as they are.
+`gantry.proxy.messaging_pb2` loads, and messaging_pb2.pyi, the types of its messages.  Without grpcio-tools (an sdist
+brings the two files) they stay as they are.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import selectors
 import signal
 import sys
 import time
@@ -184,15 +185,14 @@ def children(parent: int) -> list[int]:
 def alive(processes: list[int]) -> list[int]:
     """Those of them that do not end."""
     until = time.monotonic() + HANG_S
-    left = processes
-    while left and time.monotonic() < until:
-        left = [one for one in left if Path(f"/proc/{one}").exists() and state(one) != "Z"]
-        time.sleep(0.05)
+    left = []
+    for one in processes:
+        try:
+            descriptor = os.pidfd_open(one)
+        except ProcessLookupError:
+            continue
+        with selectors.DefaultSelector() as ends:
+            ends.register(descriptor, selectors.EVENT_READ)
+            left += [] if ends.select(max(0.0, until - time.monotonic())) else [one]
+        os.close(descriptor)
     return left
-
-
-def state(process: int) -> str:
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return "Z"
