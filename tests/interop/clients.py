@@ -23,6 +23,7 @@ class Client:
     kinds: tuple[str, ...]  # besides the plain synchronous send
     own_process_per_test: bool = False
     reports: bool = False  # its offsets when asked to; by itself Java does so only ten seconds after its start
+    ends: bool = False  # what a test began, when asked to
 
 
 def start_ali_ons(home: Path, name_server: str) -> Driver:
@@ -60,8 +61,8 @@ CLIENTS = {
             ("oneway", "sharding"),
             True,
         ),
-        Client("java-4.9.7", lambda home, ns: start_java("4.9.7", home, ns), JAVA_KINDS, reports=True),
-        Client("java-5.x", lambda home, ns: start_java("5.x", home, ns), JAVA_KINDS, reports=True),
+        Client("java-4.9.7", lambda home, ns: start_java("4.9.7", home, ns), JAVA_KINDS, reports=True, ends=True),
+        Client("java-5.x", lambda home, ns: start_java("5.x", home, ns), JAVA_KINDS, reports=True, ends=True),
     )
 }
 
@@ -73,6 +74,7 @@ class Running:
         self._home = home
         self._name_server = name_server
         self._kept: dict[str, Driver] = {}
+        self._ends: set[str] = set()
         self._fresh: list[Driver] = []
         self._number = itertools.count()
 
@@ -88,13 +90,15 @@ class Running:
             self._fresh.append(made)
         else:
             self._kept[client.name] = made
+            if client.ends:
+                self._ends.add(client.name)
         return made
 
     def end_test(self) -> None:
         while self._fresh:
             self._fresh.pop().quit()
         for name, driver in self._kept.items():
-            if name.startswith("java") and driver.process.poll() is None:
+            if name in self._ends and driver.process.poll() is None:
                 driver.call("end")
 
     def end(self) -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from interop import prepare, servers
+from interop import grpcclients, prepare, proxies, servers
 from interop.clients import CLIENTS, Client, Running
+from interop.sdkplay import Play
 
 NUMBERS = itertools.count()
 
@@ -82,6 +83,44 @@ def running(server: servers.Server, tmp_path_factory: pytest.TempPathFactory) ->
     drivers.end()
 
 
+@pytest.fixture(scope="session")
+def proxy(server: servers.Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[proxies.Proxy]:
+    with proxies.serving(tmp_path_factory.mktemp("proxy"), server.name_server) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def sdks(proxy: proxies.Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Drivers of RocketMQ 5's clients, all at one proxy."""
+    drivers = Running(tmp_path_factory.mktemp("sdks"), proxy.endpoints)
+    yield drivers
+    drivers.end()
+
+
+@pytest.fixture
+def restarts(sdks: Running, proxy: proxies.Proxy) -> Iterator[None]:
+    """For a test that ends the proxy: it has drivers of its own, and the proxy runs again afterwards.
+
+    A client that lost its proxy may be of no use to the next test: gRPC waits up to two minutes between two attempts.
+    """
+    sdks.end()
+    yield
+    sdks.end()
+    proxy.start()
+
+
+@pytest.fixture(scope="session")
+def every_sdk() -> None:
+    for language in grpcclients.SDKS:
+        require(grpcclients.TOOLS[language])
+
+
+@pytest.fixture(params=grpcclients.SDKS, scope="module")
+def sdk(request: pytest.FixtureRequest) -> Client:
+    require(grpcclients.TOOLS[request.param])
+    return grpcclients.sdk(request.param)
+
+
 @pytest.fixture(params=CLIENTS.values(), scope="module")
 def client(request: pytest.FixtureRequest) -> Client:
     chosen: Client = request.param
@@ -96,6 +135,12 @@ def java(request: pytest.FixtureRequest) -> Client:
 
 
 @pytest.fixture
+def plays(every_sdk: None, sdks: Running, server: servers.Server, name: str) -> list[Play]:
+    """Each of RocketMQ 5's clients with a topic and a group."""
+    return [Play(sdks.driver(grpcclients.sdk(sdk)), server, f"{name}{sdk}") for sdk in grpcclients.SDKS]
+
+
+@pytest.fixture
 def name() -> str:
     """A word no other test of this run uses: for topics and groups."""
     return f"T{os.getpid()}x{next(NUMBERS)}"
@@ -104,8 +149,8 @@ def name() -> str:
 @pytest.fixture(autouse=True)
 def fresh_processes(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
-    if "running" in request.fixturenames:
-        running: Running = request.getfixturevalue("running")
+    for drivers in {"running", "sdks"} & set(request.fixturenames):
+        running: Running = request.getfixturevalue(drivers)
         running.end_test()
 
 

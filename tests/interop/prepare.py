@@ -8,10 +8,13 @@ name it will have, and its stamp is written last, so an interrupted build is sta
     cpp-2.1.8       PyPI rocketmq 0.4.4, its library included
     cpp-2.1.11      PyPI rocketmq-client-python 2.0.0, which has no library, and the one out of rocketmq-python-cvs
     java-4.9.7, -5.x  Apache's client, broker and name server by Maven, and the drivers compiled against them
-    sdk-node        RocketMQ 5's client for Node.js by `npm ci` from sdks/node/package-lock.json
+    sdk-python      RocketMQ 5's client for Python, which speaks gRPC: PyPI rocketmq-python-client
+    sdk-node        the one for Node.js by `npm ci` from sdks/node/package-lock.json
+    sdk-java        the one for Java by Maven, and the driver compiled against it
 
-The hashes in cpp/*.txt come from `uv pip compile --no-deps --generate-hashes --no-emit-index-url`.  All the Python
-packages install a module `rocketmq`, hence an environment each.
+The hashes in cpp/*.txt and sdks/python/requirements.txt come from `uv pip compile --generate-hashes
+--no-emit-index-url`, with --no-deps for the former.  All the Python packages install a module `rocketmq`, hence an
+environment each.
 """
 
 import fcntl
@@ -110,14 +113,23 @@ def install(pip: str, requirements: Path, *more: str) -> None:
 
 def cpp_2_1_8() -> Path:
     """The interpreter that has PyPI `rocketmq` 0.4.4."""
+    return environment("cpp-2.1.8", HERE / "cpp" / "v218.txt")
+
+
+def sdk_python() -> Path:
+    """The interpreter that has RocketMQ 5's client."""
+    return environment("sdk-python", HERE / "sdks" / "python" / "requirements.txt")
+
+
+def environment(name: str, requirements: Path) -> Path:
+    """The interpreter of an environment with these packages."""
     require("cpp")
-    requirements = HERE / "cpp" / "v218.txt"
 
     def build(folder: Path) -> None:
         run([sys.executable, "-m", "venv", str(folder)], HERE)
         install(str(folder / "bin" / "pip"), requirements)
 
-    return part("cpp-2.1.8", [requirements], build) / "bin" / "python"
+    return part(name, [requirements], build) / "bin" / "python"
 
 
 def cpp_2_1_11() -> Path:
@@ -144,15 +156,26 @@ def java_sources(version: str) -> list[Path]:
 
 def java(version: str) -> str:
     """The class path of Apache's jars and our compiled drivers for one version."""
-    require("java")
     pom = HERE / "java" / f"apache-{version}" / "pom.xml"
-    jar_path = jars(f"java-{version}", pom)
+    return compiled(f"java-{version}", f"drivers-{version}", pom, java_sources(version))
+
+
+def sdk_java() -> str:
+    """The class path of RocketMQ 5's client and our compiled driver."""
+    source = HERE / "sdks" / "java"
+    return compiled("sdk-java", "sdk-java-driver", source / "pom.xml", [source / "Sdk.java"])
+
+
+def compiled(name: str, drivers: str, pom: Path, sources: Sequence[Path]) -> str:
+    """The class path of what a pom asks for and of sources compiled against it."""
+    require("java")
+    jar_path = jars(name, pom)
 
     def compile_drivers(folder: Path) -> None:
         flags = ["-nowarn", "-proc:none", "-XDignore.symbol.file", "-Xlint:none"]
-        run(["javac", *flags, "-cp", jar_path, "-d", str(folder), *map(str, java_sources(version))], HERE)
+        run(["javac", *flags, "-cp", jar_path, "-d", str(folder), *map(str, sources)], HERE)
 
-    return f"{part(f'drivers-{version}', [pom, *java_sources(version)], compile_drivers)}:{jar_path}"
+    return f"{part(drivers, [pom, *sources], compile_drivers)}:{jar_path}"
 
 
 def jars(name: str, pom: Path) -> str:
@@ -170,6 +193,12 @@ def oldest_client() -> str:
     return jars("java-3.2.6", HERE / "java" / "alibaba-3.2.6" / "pom.xml")
 
 
+def apache_proxy() -> str:
+    """The class path of Apache's proxy, which only those want who check a driver: `main` does not fetch it."""
+    require("java")
+    return jars("apache-proxy", HERE / "sdks" / "java" / "apache-proxy" / "pom.xml")
+
+
 def resolve(pom: Path, folder: Path) -> None:
     goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
     run(["mvn", "-B", "-q", "-f", str(pom), goal, f"-Dmdep.outputFile={folder / 'classpath'}"], folder)
@@ -184,7 +213,7 @@ def java_command(
 def main() -> None:
     steps: dict[str, Callable[[], object]] = {"ali-ons": ali_ons, "cpp 2.1.8": cpp_2_1_8, "cpp 2.1.11": cpp_2_1_11}
     steps |= {f"java {version}": partial(java, version) for version in JAVA_VERSIONS}
-    steps |= {"sdk for Node.js": sdk_node}
+    steps |= {"sdk for Python": sdk_python, "sdk for Node.js": sdk_node, "sdk for Java": sdk_java}
     for name, step in steps.items():
         start = time.monotonic()
         try:
