@@ -23,6 +23,7 @@ from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
 from gantry.model.subscription import GroupConfig
 from gantry.pop import parts
+from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopContext, PopRules
 from gantry.store import filenames
 from gantry.store.statefile import JsonState
@@ -71,7 +72,7 @@ class PopPlay(DelayPlay):
             RULES,
             self._say,
         )
-        self.pops = parts.make(context, checks, random.Random(7), self.soon.append)
+        self.pops = parts.make(context, MemoryState(), checks, random.Random(7), self.soon.append, HeldLimits())
         self.topics.on_delete(lambda topic: self.offsets.begin_again(topic.name, self.store.generations.of(topic.name)))
         self.topics.on_delete(lambda topic: self.pops.service.topic_deleted(topic.name))
         self.groups.on_change(self.pops.service.group_changed)
