@@ -27,6 +27,7 @@ from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
 from gantry.pop import parts as pop_parts
+from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopContext, PopRules
 from gantry.store import filenames
 from gantry.store.background import InlineBackground
@@ -95,7 +96,7 @@ class OrderPlay:
         )
         checks = PullChecks(self.topics, groups, clients, filters, "")
         self.parts = pop_parts.make(
-            context, self._state("consumerOrderInfo.json"), checks, random.Random(1), lambda call: call()
+            context, self._state("consumerOrderInfo.json"), checks, random.Random(1), lambda call: call(), HeldLimits()
         )
         self.connection: Any = FakeConnection()
         for _ in self.parts.recover([]):
