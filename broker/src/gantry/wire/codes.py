@@ -7,7 +7,7 @@ second.
 `UNSUPPORTED` lists every request code that a RocketMQ 4.x or 5.x client, tool or broker may send and that this version
 does not carry out, with the remark that is returned with REQUEST_CODE_NOT_SUPPORTED (3).  A remark says what to do
 instead, or that the feature comes with a later version.  A code leaves this table in the commit that brings
-its handler; the README's list of what is missing is generated from here.
+its handler; the table in broker/docs/requests.md is generated from here.
 
 Some requests only ever go from a broker to a client (`SERVER_TO_CLIENT`); asked of a server they are unsupported too.
 """
