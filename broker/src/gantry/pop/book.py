@@ -12,7 +12,7 @@ message the one with the later pop time counts, in whichever order they are adde
 later end is renewed and keeps its handles.
 
 A lease is forgotten when none of its messages is open: what a handle means then is read from the handle itself, see
-`Verdict`.  So memory is bounded by the number of open messages: some 300 bytes a lease and one bit a message.
+`Verdict`.  So memory is bounded by the number of open messages: some 0.4 KB a lease and 40 bytes a message.
 
 This module uses no clock, no disk and no messages.
 """
