@@ -1,7 +1,8 @@
 """The definition of ConsumerGroup for the API server.
 
-A field is here only if it changes what a running broker does.  Settings that brokers only store are left out (orderly
-delivery, retry policies), because consumers themselves decide them.
+A field is here only if it changes what a broker does for consumers that pull.  Orderly delivery and retry policies are
+left out: those consumers decide them themselves.  For gRPC clients the proxy reads them from the group's configuration,
+which is set by RocketMQ's tools or `Admin.create_group`.
 """
 
 from __future__ import annotations

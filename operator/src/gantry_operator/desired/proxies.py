@@ -17,7 +17,7 @@ from gantry_operator.api.proxyspec import PORT, Proxy
 from gantry_operator.desired.labels import ROLLED, asked, of_proxies, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
-DRAIN_S, UNLISTED_S, END_S = 30, 5, 10  # the proxy's own limit of a drain; the Service; what is left to end
+DRAIN_S, UNLISTED_S, END_S = 30, 5, 10  # calls under way (a proxy gives them 3 s); the Service; the rest of the end
 KEYS = "keys"  # field of the Secret
 SECRETS = f"{GROUP}/secrets"  # annotation of pods: digest of the keys and the certificate
 CERTIFICATE, PRIVATE_KEY = "tls.crt", "tls.key"
@@ -39,7 +39,7 @@ def objects(cluster: BrokerCluster, proxy: Proxy) -> list[Document]:
     about = {"name": name, "annotations": dict(proxy.service_annotations)}
     budget = {
         "maxUnavailable": 1,
-        "unhealthyPodEvictionPolicy": "AlwaysAllow",  # none is ready while no broker runs
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",  # one that is not ready serves nobody
         "selector": {"matchLabels": labels},
     }
     documents: list[Document] = [
