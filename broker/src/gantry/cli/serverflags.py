@@ -32,7 +32,7 @@ NAMESERVER_PORT = {
     "--nameserver-port": ("standalone.nameserver_port", "PORT", "port of the name server (9876; 0: any free one)"),
 }
 GRPC = {
-    "--grpc-port": ("standalone.grpc_port", "PORT", "port for RocketMQ 5's clients (8081; 0: any free one; -1: none)"),
+    "--grpc-port": ("standalone.grpc_port", "PORT", "gRPC, with the extra `proxy` (8081; 0: any free one; -1: none)"),
 }
 STORE = {
     "--data": ("store.root", "DIR", "the folder that holds everything (~/store)"),
