@@ -181,3 +181,35 @@ def test_a_taken_port_and_a_missing_certificate_are_errors_of_the_configuration(
 def test_other_peers_keep_their_names() -> None:
     assert peer_of("ipv4:1.2.3.4:5") == "ipv4:1.2.3.4:5"
     assert peer_of("unix-abstract:gantry-proxy/1/2/%5B::1%5D:5") == "[::1]:5"
+
+
+async def test_a_client_that_reads_nothing_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptors, "_STALL_S", 0.05)
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                writer.write(bytes(1 << 16))
+                await writer.drain()
+
+    async with accepting(tmp_path, serve=flood) as (acceptor, port):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"x")
+            assert await settles(lambda: len(acceptor.open) == 1)
+            assert await settles(lambda: not acceptor.open)
+
+
+async def test_the_last_bytes_wait_for_a_client_only_so_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptors, "_LINGER_S", 0.05)
+    monkeypatch.setattr(acceptors, "_BUFFER_BYTES_HIGH", 64 << 20)  # the end is read, and bytes wait to be written
+
+    async def full(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(32 << 20))
+        await writer.drain()
+        writer.close()
+
+    async with accepting(tmp_path, serve=full) as (acceptor, port):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(b"x")
+            assert await settles(lambda: len(acceptor.open) == 1)
+            assert await settles(lambda: not acceptor.open)

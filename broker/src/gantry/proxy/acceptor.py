@@ -9,7 +9,8 @@ Bytes are passed on as they come; a side that does not read stops the other side
 each connection is bound to an abstract name that holds the client's address, so gRPC's `context.peer()` has it
 (`peer_of`).
 
-Bounds: connections in all, and the time until the first byte and the end of a handshake.
+Bounds: connections in all, the time until the first byte and the end of a handshake, and the time that a client may
+leave unread what is written to it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 CONNECTIONS_MAX = 20_000
 _FIRST_BYTE_S = 10.0
 _HANDSHAKE_S = 10.0
+_STALL_S = 90.0  # for a client to take what is written to it: gRPC's own patience is 80 s
+_LINGER_S = 10.0  # for a client to read what was written before its connection ended
 _BACKLOG = 1024
 _BUFFER_BYTES_HIGH = 256 << 10
 _TLS_HANDSHAKE = 22
@@ -179,6 +182,7 @@ class _Side(asyncio.Protocol):
     def __init__(self, register: set[_Side] | None) -> None:
         self._register = register
         self._transport: asyncio.Transport | None = None
+        self._stall: asyncio.TimerHandle | None = None  # while this end takes no more
         self._waiting: list[bytes] = []  # what came before the other end was there
 
     def begin(self) -> None:
@@ -187,7 +191,9 @@ class _Side(asyncio.Protocol):
         for data in self._waiting:
             self.other.write(data)
         self._waiting.clear()
-        if not self._transport.is_closing():
+        if self._transport.is_closing():
+            self.other.end()
+        else:
             self._transport.resume_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -215,21 +221,38 @@ class _Side(asyncio.Protocol):
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end, because this one does not take more."""
+        """Stop reading from the other end, because this one does not take more.
+
+        What is not read is not seen to end either: so a client that never goes on reading is let go here.
+        """
+        if self._register is not None:
+            self._stall = asyncio.get_running_loop().call_later(_STALL_S, self.abort)
         if self.other._transport is not None and not self.other._transport.is_closing():
             self.other._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read from the other end again."""
+        self._calm()
         if self.other._transport is not None and not self.other._transport.is_closing():
             self.other._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         """End the other end too, when it has written what came."""
+        self._calm()
         if self._register is not None:
             self._register.discard(self)
-        if self.other._transport is not None:
-            self.other._transport.close()
+        self.other.end()
+
+    def _calm(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None
+
+    def end(self) -> None:
+        """End when all is written; soon also when the other side does not read it."""
+        if self._transport is not None:
+            self._transport.close()
+            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
 
     def abort(self) -> None:
         """End at once."""
