@@ -34,7 +34,8 @@ class Broker:
 
     async def route(self, topic: str) -> None: ...
 
-    async def group(self, group: str) -> None: ...
+    async def is_orderly(self, group: str) -> bool:
+        return False
 
     async def pop(self, *_: Any) -> PopResult:
         self.asked.set()

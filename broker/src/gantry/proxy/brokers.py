@@ -36,6 +36,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _ASK_S = 3.0
+_PATIENCE_S = 1.0  # for a new answer where there is an old one
 _FRESH_S = 5.0  # how long the type of a topic and the configuration of a group are kept
 _KEPT_MAX = 5_000
 _GROUPS_MAX = 1_900  # producer groups of a heartbeat; brokers take 2 000 entries
@@ -44,19 +45,26 @@ _MEET_S = 5.0  # lost connections to the brokers of transactional topics are mad
 
 
 class Fresh(Generic[T]):
-    """Values that are asked for again when they are old; concurrent callers for one name share a request."""
+    """Values that are asked for again when they are old; concurrent callers for one name share a request.
+
+    While nobody answers, the last answer stays in use: brokers go on without name servers, and so do their leases.
+    """
 
     def __init__(self, ask: Callable[[str], Awaitable[T]], fresh_s: float = _FRESH_S) -> None:
         self._ask = ask
         self._fresh_s = fresh_s
         self._known: OrderedDict[str, tuple[float, asyncio.Future[T]]] = OrderedDict()
+        self._answers: OrderedDict[str, T] = OrderedDict()  # the last one of each name
 
     def forget(self, name: str) -> None:
         """Ask for this value again at its next use."""
         self._known.pop(name, None)
 
     async def get(self, name: str) -> T:
-        """Return the value, as it was at most `fresh_s` ago; the errors of the request."""
+        """Return the value, as it was at most `fresh_s` ago, or when it was answered last; the errors of the request.
+
+        A refusal is an answer: the value is not known any more.
+        """
         now = asyncio.get_running_loop().time()
         asked_at, future = self._known.get(name, (-self._fresh_s, None))
         if future is None or now - asked_at >= self._fresh_s:
@@ -67,10 +75,27 @@ class Fresh(Generic[T]):
             while len(self._known) > _KEPT_MAX:
                 self._known.popitem(last=False)
         try:
-            return await asyncio.shield(future)
-        except GantryError:
-            self._known.pop(name, None)
+            async with asyncio.timeout(_PATIENCE_S if name in self._answers else None):
+                answer = await asyncio.shield(future)
+        except (UnreachableError, OutcomeUnknownError, TimeoutError):
+            # Kept for `fresh_s`, so that not every call waits for silent servers.
+            if name in self._answers:
+                return self._answers[name]
+            self._dropped(name, future)
             raise
+        except GantryError:
+            self._dropped(name, future)
+            self._answers.pop(name, None)
+            raise
+        self._answers[name] = answer
+        self._answers.move_to_end(name)
+        while len(self._answers) > _KEPT_MAX:
+            self._answers.popitem(last=False)
+        return answer
+
+    def _dropped(self, name: str, future: asyncio.Future[T]) -> None:
+        if self._known.get(name, (0.0, None))[1] is future:
+            del self._known[name]
 
 
 def _retrieved(future: asyncio.Future[T]) -> None:
@@ -127,6 +152,18 @@ class Brokers:
         except GantryError as error:
             log.info("group %s: its configuration is not known: %s", group, error)
             return None
+
+    async def is_orderly(self, group: str) -> bool:
+        """Return whether a group consumes in order; UnreachableError or OutcomeUnknownError when no broker says it.
+
+        Not False then: a pop without order would break the order of a group that has one.
+        """
+        try:
+            config = await self._groups.get(group)
+        except RefusedError as error:
+            log.info("group %s: its configuration is not known: %s", group, error)
+            return False
+        return config is not None and config.consume_orderly
 
     async def masters(self) -> dict[str, str]:
         """Return the addresses of all masters by group; UnreachableError when no name server answers."""

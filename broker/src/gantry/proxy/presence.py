@@ -2,22 +2,33 @@
 
 Every ten seconds each broker hears of every client that called in the last 40 s and has a consumer group.  A client
 that says goodbye is reported at once: what it has not settled becomes visible after a second.  One that just goes is
-not reported any more, and its leases end by themselves.  Brokers that do not know these requests (RocketMQ's) are asked
-again rarely; their leases last for their 60 s.
+not reported any more, and its leases end by themselves.  Brokers that do not know these requests (RocketMQ's) get a few
+of them each time; their leases last for their 60 s.
+
+A broker forgets a client after 30 s.  So no broker waits for another one's answers, and one that does not answer is
+left alone until the next time: it must not cost the clients their leases at the others.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Sequence
 from functools import partial
 
 from gantry.client.requests import pop_requests
+from gantry.errors import GantryError, RefusedError
 from gantry.proxy.brokers import Brokers
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.receiving import ReceiveCalls
 from gantry.transport.tasks import cancelled
+from gantry.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
 
 _EVERY_S = 10.0
+_ASK_S = 3.0
+_AT_ONCE = 32  # reports under way to one broker
 
 
 class OwnerReports:
@@ -49,9 +60,36 @@ class OwnerReports:
     async def _keep(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
-            now = asyncio.get_running_loop().time()
-            self._clients.expire(now)
-            for client in self._clients.alive(now):
-                if client.groups:
-                    groups = sorted(client.groups)
-                    await self._brokers.tell_all(partial(pop_requests.keep_owners, client.caller.client_id, groups))
+            await self.report()
+
+    async def report(self) -> None:
+        """Tell every broker of all clients that live, once."""
+        now = asyncio.get_running_loop().time()
+        self._clients.expire(now)
+        alive = [(one.caller.client_id, sorted(one.groups)) for one in self._clients.alive(now) if one.groups]
+        if not alive:
+            return
+        try:
+            masters = await self._brokers.masters()
+        except GantryError as error:
+            log.info("the list of brokers could not be read: %s", error)
+            return
+        await asyncio.gather(*(self._report(address, alive) for address in masters.values()))
+
+    async def _report(self, address: str, alive: Sequence[tuple[str, Sequence[str]]]) -> None:
+        for at in range(0, len(alive), _AT_ONCE):
+            told = (self._told(address, *one) for one in alive[at : at + _AT_ONCE])
+            if not all(await asyncio.gather(*told)):
+                return
+
+    async def _told(self, address: str, client_id: str, groups: Sequence[str]) -> bool:
+        """Tell a broker of one client. Return whether it can be told of others."""
+        try:
+            await self._brokers.session.ask(address, pop_requests.keep_owners(client_id, groups), _ASK_S)
+        except RefusedError as error:
+            log.info("%s: %s: %s", address, client_id, error)
+            return error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+        except GantryError as error:
+            log.info("%s: %s", address, error)
+            return False
+        return True

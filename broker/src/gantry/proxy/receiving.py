@@ -74,8 +74,7 @@ class ReceiveCalls:
         if len(self._pops) >= HELD_MAX:
             raise FaultError(pb.TOO_MANY_REQUESTS, f"{HELD_MAX} calls wait for messages in this proxy; try again")
         queue = MessageQueue(topic, request.message_queue.broker.name, ANY_QUEUE)
-        config = await self._brokers.group(group)
-        is_orderly = config is not None and config.consume_orderly
+        is_orderly = await self._brokers.is_orderly(group)
         settings = _pop_settings(request, group, topic, _wait_s(request, context, client, caller), is_orderly, caller)
         await self._brokers.route(topic)
         result = await self._popped(queue, settings, request.attempt_id, client)

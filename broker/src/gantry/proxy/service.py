@@ -195,8 +195,7 @@ class Service:
         topic, group = routes.topic_name(request.topic), routes.group_name(request.group)
         where = routes.endpoints(request.endpoints, self._advertised)
         route = await self._brokers.route(topic)
-        config = await self._brokers.group(group)
-        is_orderly = config is not None and config.consume_orderly
+        is_orderly = await self._brokers.is_orderly(group)
         found = routes.assignments(request.topic, route, where, is_orderly)
         return pb.QueryAssignmentResponse(status=faults.ok(), assignments=found)
 
