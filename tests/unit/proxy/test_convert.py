@@ -97,3 +97,9 @@ def test_a_delivered_message_names_type_and_origin() -> None:
     assert convert.delivered(late, resource("Tea")).system_properties.message_type == pb.DELAY
     half = replace(STORED, properties={"TRAN_MSG": "true", "__SHARDINGKEY": "pot"})
     assert convert.type_of(half) == pb.TRANSACTION
+
+
+def test_a_message_with_times_that_no_calendar_has_is_delivered() -> None:
+    for born_ms in (-(1 << 63), (1 << 63) - 1):
+        found = convert.delivered(replace(STORED, born_ms=born_ms, reconsume_times=(1 << 31) - 1), resource("Tea"))
+        assert (found.body, found.system_properties.delivery_attempt) == (b"green", (1 << 31) - 1)

@@ -34,6 +34,9 @@ def at(seconds: int) -> dict[str, int]:
         (changed(properties={f"p{number}": "v" for number in range(129)}), pb.MESSAGE_PROPERTIES_TOO_LARGE),
         (changed(properties={"p": "v" * (16 << 10)}), pb.MESSAGE_PROPERTIES_TOO_LARGE),
         (changed(keys=["k" * (16 << 10), "k"]), pb.MESSAGE_PROPERTIES_TOO_LARGE),
+        (changed(keys=["k"] * 20_000), pb.MESSAGE_PROPERTIES_TOO_LARGE),
+        (changed(born_timestamp={"seconds": 1 << 62}), pb.BAD_REQUEST),
+        (changed(delivery_timestamp={"seconds": 1 << 62}), pb.BAD_REQUEST),
         (changed(properties={"UNIQ_KEY": "x"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (changed(properties={"a\x01b": "x"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
         (changed(properties={"a": "x\x02"}), pb.ILLEGAL_MESSAGE_PROPERTY_KEY),
@@ -92,3 +95,9 @@ def test_the_messages_of_a_request_have_one_topic() -> None:
     with pytest.raises(FaultError, match="topic in message is not same"):
         validation.one_topic([message("Tea"), message("Milk")])
     assert validation.one_topic([message("Tea"), message("Tea")]).name == "Tea"
+
+
+def test_a_request_holds_so_many_messages_at_most() -> None:
+    with pytest.raises(FaultError) as found:
+        validation.one_topic([pb.Message()] * (validation.MESSAGES_MAX + 1))
+    assert found.value.code == pb.BAD_REQUEST

@@ -10,6 +10,7 @@ clients compare it as text, and take a message with another digest for damaged.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 from gantry.client.outgoing import PROPERTIES_BYTES_MAX, Outgoing
 from gantry.client.requests import transaction_requests
@@ -31,9 +32,14 @@ from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.faults import FaultError
 from gantry.wire.record import join_batch
 
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
 BORN_HOST, BORN_MS = "__BORNHOST", "BORN_TIMESTAMP"
 TRACE_CONTEXT = "TRACE_CONTEXT"
 DEAD_TOPIC, DEAD_ID = "DLQ_ORIGIN_TOPIC", "DLQ_ORIGIN_MESSAGE_ID"
+_INT32_MAX = (1 << 31) - 1
+_TIME_MS_MAX = 253_402_300_799_999  # of protobuf's Timestamp: the end of the year 9999
 _DELAYS = (DELAY, TIMER_DELIVER_MS, TIMER_DELAY_MS, "TIMER_DELAY_SEC")
 
 
@@ -79,9 +85,9 @@ def delivered(stored: StoredMessage, topic: pb.Resource, handle: str | None = No
     system.body_digest.CopyFrom(pb.Digest(type=pb.MD5, checksum=digest))
     system.body_encoding = pb.GZIP if is_packed else pb.IDENTITY
     system.message_type = type_of(stored)
-    system.born_timestamp.FromMilliseconds(stored.born_ms)
+    _set_ms(system.born_timestamp, stored.born_ms)
     system.born_host = pairs.get(BORN_HOST) or stored.born_host
-    system.store_timestamp.FromMilliseconds(stored.store_ms)
+    _set_ms(system.store_timestamp, stored.store_ms)
     system.store_host = stored.store_host
     deliver_ms = pairs.get(TIMER_DELIVER_MS, "")
     if deliver_ms.isascii() and deliver_ms.isdecimal() and len(deliver_ms) < 14:
@@ -92,7 +98,7 @@ def delivered(stored: StoredMessage, topic: pb.Resource, handle: str | None = No
         system.receipt_handle = handle
     system.queue_id = stored.queue_id
     system.queue_offset = stored.queue_offset
-    system.delivery_attempt = stored.reconsume_times + 1
+    system.delivery_attempt = min(_INT32_MAX, stored.reconsume_times + 1)
     if pairs.get(TRACE_CONTEXT):
         system.trace_context = pairs[TRACE_CONTEXT]
     if pairs.get(DEAD_TOPIC) and pairs.get(DEAD_ID):
@@ -131,6 +137,11 @@ def _packed(message: pb.Message, kind: pb.MessageType, born_host: str, born_ms: 
         text = f"properties of {len(packed)} bytes, {PROPERTIES_BYTES_MAX} are allowed"
         raise FaultError(pb.MESSAGE_PROPERTIES_TOO_LARGE, text)
     return packed
+
+
+def _set_ms(field: Timestamp, value_ms: int) -> None:
+    """Set a time; the nearest one that the type can hold, because a remoting producer may name any 64-bit number."""
+    field.FromMilliseconds(min(max(value_ms, 0), _TIME_MS_MAX))
 
 
 def _plain(text: str) -> str:

@@ -19,6 +19,8 @@ RECEIVE_COUNT_MAX = 32
 LONG_POLLING_S = 20
 # RocketMQ's delay levels: what a failed message waits for, by attempt.
 LADDER_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_RETRIES_MAX = (1 << 31) - 2  # what the protocol's 32 bits hold, with the first delivery
+_DELAY_MS_MAX = 366 * 24 * 3600 * 1000  # of a group's policy, which may name any number
 _SEND_FIRST_MS, _SEND_LAST_MS, _SEND_FACTOR = 10, 1000, 2.0
 _EXPONENTIAL_FIRST_MS, _EXPONENTIAL_LAST_MS, _EXPONENTIAL_FACTOR = 5_000, 2 * 3600 * 1000, 2.0
 
@@ -56,7 +58,7 @@ def redelivery_delay_s(group: GroupConfig | None, attempt: int) -> float:
 
 def attempts_max(group: GroupConfig | None) -> int:
     """Return how often a message is delivered to a group before it is a dead letter."""
-    return 1 + (RETRY_TIMES_MAX if group is None else max(0, group.retry_times_max))
+    return 1 + (RETRY_TIMES_MAX if group is None else min(_RETRIES_MAX, max(0, group.retry_times_max)))
 
 
 def topics(sent: pb.Settings) -> list[str]:
@@ -97,12 +99,15 @@ def _exponential(stored: Mapping[str, object]) -> tuple[int, int, float]:
     except ValueError:
         return _EXPONENTIAL_FIRST_MS, _EXPONENTIAL_LAST_MS, _EXPONENTIAL_FACTOR
     is_number = isinstance(factor, (int, float)) and 1 <= factor <= 100
-    return max(1, first), max(1, last), float(factor) if is_number else _EXPONENTIAL_FACTOR  # type: ignore[arg-type]
+    first, last = min(_DELAY_MS_MAX, max(1, first)), min(_DELAY_MS_MAX, max(1, last))
+    return first, last, float(factor) if is_number else _EXPONENTIAL_FACTOR  # type: ignore[arg-type]
 
 
 def _customized(stored: Mapping[str, object]) -> Sequence[int]:
     """Return the delays of RocketMQ's `customizedRetryPolicy` of a group in ms, RocketMQ's ladder without one."""
     source = stored.get("customizedRetryPolicy")
     given: Iterable[object] = source.get("next") or () if isinstance(source, dict) else ()
-    found = [one for one in given if isinstance(one, int) and one > 0] if isinstance(given, list) else []
+    if not isinstance(given, list):
+        given = ()
+    found = [min(_DELAY_MS_MAX, one) for one in given if isinstance(one, int) and one > 0]
     return found or [delay_s * 1000 for delay_s in LADDER_S]

@@ -38,6 +38,7 @@ STREAMS_MAX = 20_000
 _AGAIN_S = 0.3
 _GROUP_S = 1.0  # for a group's configuration; then the settings are those of a group without one
 _ENTRIES_MAX = 1_000  # topics in the settings of one client
+_SETTINGS_BYTES_MAX = 256 << 10  # they are kept for each client
 
 
 class Telemetry:
@@ -97,12 +98,17 @@ class Telemetry:
             stream.finish()
         except FaultError as fault:
             stream.finish(fault)
+        finally:
+            stream.finish()  # whatever happened: nobody reads the client any more
 
     async def _settled(self, sent: pb.Settings, client: KnownClient, caller: Caller) -> pb.TelemetryCommand:
         """Remember the settings of a client. Return the answer; FaultError when they cannot be used."""
         kind = sent.WhichOneof("pub_sub")
         if kind is None:
             raise FaultError(pb.BAD_REQUEST, "there is no publishing or subscription data in settings")
+        if sent.ByteSize() > _SETTINGS_BYTES_MAX:
+            text = f"settings of {sent.ByteSize()} bytes, {_SETTINGS_BYTES_MAX} are allowed; name fewer topics"
+            raise FaultError(pb.BAD_REQUEST, text)
         named = settings.topics(sent)
         if len(named) > _ENTRIES_MAX:
             raise FaultError(pb.BAD_REQUEST, f"{len(named)} topics in settings, {_ENTRIES_MAX} are allowed")

@@ -7,12 +7,17 @@ a delivery time, else FIFO by a message group, else NORMAL.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
 
 from gantry.model.message import RESERVED_PROPERTIES, TRANSIENT_PREFIX
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.faults import FaultError
 
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
 BODY_BYTES_MAX = 4 << 20
+MESSAGES_MAX = 1_000  # of one request; RocketMQ: only their bytes are limited
 PROPERTIES_MAX = 128
 PROPERTIES_BYTES_MAX = 16 << 10
 GROUP_BYTES_MAX = 64  # a message group is shorter
@@ -27,6 +32,9 @@ def one_topic(messages: Sequence[pb.Message]) -> pb.Resource:
     """Return the topic of all messages of a request; FaultError when they have several, or there is no message."""
     if not messages:
         raise FaultError(pb.MESSAGE_CORRUPTED, "no message to send")
+    if len(messages) > MESSAGES_MAX:
+        text = f"{len(messages)} messages in a request, {MESSAGES_MAX} are allowed; send several requests"
+        raise FaultError(pb.BAD_REQUEST, text)
     if len({message.topic.name for message in messages}) > 1:
         raise FaultError(pb.MESSAGE_CORRUPTED, "topic in message is not same; send one request for each topic")
     return messages[0].topic
@@ -48,7 +56,9 @@ def checked(message: pb.Message, now_ms: int) -> pb.MessageType:
         raise FaultError(pb.BAD_REQUEST, f"body encoding {system.body_encoding} is not supported; use IDENTITY or GZIP")
     found = _type(system)
     if system.HasField("delivery_timestamp"):
-        _check_delivery(system.delivery_timestamp.ToMilliseconds(), now_ms)
+        _check_delivery(_ms_of(system.delivery_timestamp, "delivery_timestamp"), now_ms)
+    if system.HasField("born_timestamp"):
+        _ms_of(system.born_timestamp, "born_timestamp")
     recovery_s = system.orphaned_transaction_recovery_duration.seconds
     if not 0 <= recovery_s <= RECOVERY_MAX_S:
         text = f"orphaned_transaction_recovery_duration is {recovery_s} s, {RECOVERY_MAX_S} s are allowed"
@@ -93,6 +103,9 @@ def _check_properties(message: pb.Message) -> None:
     if len(message.user_properties) > PROPERTIES_MAX:
         text = f"the message has {len(message.user_properties)} properties, {PROPERTIES_MAX} are allowed"
         raise FaultError(pb.MESSAGE_PROPERTIES_TOO_LARGE, text)
+    if len(system.keys) > PROPERTIES_BYTES_MAX:
+        text = f"the message has {len(system.keys)} keys; keys and properties may have {PROPERTIES_BYTES_MAX} bytes"
+        raise FaultError(pb.MESSAGE_PROPERTIES_TOO_LARGE, text)
     texts = [system.tag, *system.keys]
     for name, value in message.user_properties.items():
         _check_property(name, value)
@@ -132,6 +145,14 @@ def _check_group(group: str) -> None:
     if len(group.encode()) >= GROUP_BYTES_MAX:
         text = f"message group has {len(group.encode())} bytes, fewer than {GROUP_BYTES_MAX} are allowed"
         raise FaultError(pb.ILLEGAL_MESSAGE_GROUP, text)
+
+
+def _ms_of(time: Timestamp, what: str) -> int:
+    """Return a time in ms since 1970; FaultError for one outside of the years 1 to 9999."""
+    try:
+        return time.ToMilliseconds()
+    except ValueError as error:
+        raise FaultError(pb.BAD_REQUEST, f"{what} is not a time: {error}") from error
 
 
 def _check_delivery(delivery_ms: int, now_ms: int) -> None:
