@@ -104,7 +104,9 @@ class TopicRoutes:
             asking.exception()  # retrieved, because nobody else may be waiting
             raise
         finally:
-            asking.cancel()
+            if not asking.done():  # the one who asks is cancelled: the others must not be cancelled with it
+                asking.set_exception(UnreachableError(f"the question for topic {topic[:127]} was given up"))
+                asking.exception()
             del self._asking[topic]
         return route
 
