@@ -70,10 +70,12 @@ async def test_a_failed_message_comes_again_with_another_handle(server: Server, 
     async with server.client() as client:
         (message_id,) = await sent(client, topic, 1)
         (first,) = await client.messages(GROUP, topic, 1)
-        changed = await client.call("ChangeInvisibleDuration", change(topic, handle(first), 0))
+        changed = await client.call("ChangeInvisibleDuration", change(topic, handle(first), 600))
         assert changed.status.code == pb.OK and changed.receipt_handle != handle(first)
         stale = await client.ack(GROUP, topic, handle(first))
         assert stale.status.code == pb.INVALID_RECEIPT_HANDLE
+        changed = await client.call("ChangeInvisibleDuration", change(topic, changed.receipt_handle, 0))
+        assert changed.status.code == pb.OK
         (again,) = await client.messages(GROUP, topic, 1)
         assert again.system_properties.message_id == message_id
         assert (again.system_properties.delivery_attempt, again.topic.name) == (2, topic)

@@ -144,6 +144,7 @@ class Workers:
             self._folder = tempfile.TemporaryDirectory(prefix="gantry-proxy-")
             key_file = Path(self._folder.name) / "keys"
             log.warning("no --handle-key-file: receipt handles are good at these workers only, until they end")
+        await asyncio.to_thread(self._make_certificate)
         for number in range(self._arguments.workers):
             self._children.append(ProxyChild(self._flags(number, port, key_file), SHARED))
         self._answers = list(await asyncio.gather(*(child.start() for child in self._children)))
@@ -157,6 +158,13 @@ class Workers:
             self._port.close()
         if self._folder is not None:
             self._folder.cleanup()
+
+    def _make_certificate(self) -> None:
+        """Make it here, once: workers that make it at the same time mix one's certificate with another's key."""
+        from gantry.proxy import tls
+
+        if self._arguments.tls_cert is None and self._arguments.tls_self_signed is not None:
+            tls.self_signed(self._arguments.tls_self_signed)
 
     def ready(self) -> str:
         """Return the shared address, and those of the workers' metrics."""

@@ -7,7 +7,7 @@ Each line is a text of at least 16 characters; blank lines and lines that begin 
 
     1  append the new key as the last line, everywhere; restart the proxies one after the other
     2  move it to the first line, everywhere; restart again
-    3  remove the old key when no lease is older: after 12 hours, the longest invisible time
+    3  remove the old key after seven days: by then no receipt handle or transaction id of it is in use
 
 The file is read once, when a proxy starts.
 """
