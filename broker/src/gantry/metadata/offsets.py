@@ -182,14 +182,14 @@ class Offsets:
 
     def bound(self, end_of: Callable[[str, int], int], former: Collection[str] = ()) -> list[str]:
         """Set offsets behind the end of a queue back to the end; return the `topic@group` of those.
-
         former: topics whose offsets may belong to a former generation; groups that stand behind the end of such a queue
         have read nothing of it, and begin at 0.
         """
         bounded = []
         for key, queues in self._table.items():
             topic = key.partition("@")[0]
-            ends = {queue_id: end_of(topic, queue_id) for queue_id in queues}
+            last = key.endswith(names.REVIVE_GROUP)  # its offsets are the last handled ones
+            ends = {one: end_of(topic, one) - last for one in queues}
             ahead = {queue_id: end for queue_id, end in ends.items() if queues[queue_id] > end}
             if ahead:
                 queues.update(dict.fromkeys(ahead, 0) if topic in former else ahead)

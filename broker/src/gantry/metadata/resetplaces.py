@@ -48,6 +48,17 @@ class ResetPlaces:
             self._touch(key)
         return bool(gone)
 
+    def bound(self, log_end: int) -> bool:
+        """Set places behind the log's end back to it; return whether there were any.
+
+        Else they would hide what is stored there next, in a log that a crash or a change of the master made shorter.
+        """
+        ahead = [(key, one) for key, queues in self._table.items() for one, at in queues.items() if at > log_end]
+        for key, queue_id in ahead:
+            self._table[key][queue_id] = log_end
+            self._touch(key)
+        return bool(ahead)
+
     def keys(self) -> list[str]:
         """Return every key."""
         return list(self._table)

@@ -79,6 +79,7 @@ class AckHandlers:
         self._soon = soon
         self._closing: dict[LeaseKey, _Closing] = {}
         self._answers: list[tuple[Connection, Command, Command]] = []
+        service.settle = self.finish
 
     def ack(self, connection: Connection, command: Command) -> Command | None:
         """ACK_MESSAGE: one message is done."""
@@ -140,7 +141,7 @@ class AckHandlers:
         pop_ms = self._service.book.pop_ms(named.key[:3], named.offset, now_ms)
         key = LeaseKey(*named.key[:3], named.offset, max(pop_ms, lease.key.pop_ms + 1))
         # Without an owner: a failed message has to come again at this time, and not be renewed while its client lives.
-        record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), "", lease.generation)
+        record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), "", lease.generation, is_again=True)
         place = self._service.place(lease.revive_queue)
         end = self._service.append([records.lease_message(record, place), self._service.ack(lease, (named.offset,))])
         if isinstance(end, Refusal):

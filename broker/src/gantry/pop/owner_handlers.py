@@ -89,6 +89,8 @@ class OwnerHandlers:
 
     def _release(self, leases: list[OpenLease]) -> Refusal | None:
         """Let open messages of some leases of one queue become visible soon."""
+        self._service.settle()
+        leases = [lease for lease in leases if lease.open]
         if not leases:
             return None
         now_ms = self._service.context.clock.now_ms()
@@ -99,7 +101,8 @@ class OwnerHandlers:
         offsets = tuple(lease.open_offsets())
         pop_ms = self._service.book.pop_ms(lease.key[:3], offsets[0], now_ms)
         key = LeaseKey(*lease.key[:3], offsets[0], pop_ms)
-        return self._service.record_of(key, offsets, now_ms + VISIBLE_AFTER_MS)
+        generation = self._service.generation(key.topic)
+        return LeaseRecord(key, now_ms + VISIBLE_AFTER_MS, offsets, "", generation, is_again=True)
 
     def _log_offset(self, lease: OpenLease) -> int:
         entry = self._service.context.store.reader.entry(*lease.key[1:3], lease.open_offsets()[0])

@@ -10,8 +10,8 @@ lease by t, q, so, pt and c.  It is delivered behind its lease, so that the ackn
 handled yet are never before the saved offset of the revive queue.
 
 Ours, and ignored by RocketMQ: `cid` in a lease, the client that renews it; `gen`, the generation of the topic where it
-is not the first.  `it` may be small or negative in ours: a pop time may lie ahead of a clock that was set back, and
-pt + it is always the time at which the lease ends.
+is not the first; `again` in one that no pop made: it goes on with messages that were popped before.  `it` may be small
+or negative in ours: a pop time may lie ahead of a clock that was set back, and pt + it is always the end of the lease.
 
 Everything read here may be RocketMQ's or damaged: what is no lease and no acknowledgement gives None.
 
@@ -64,6 +64,7 @@ class LeaseRecord:
     offsets: tuple[int, ...]
     owner: str = ""
     generation: int = 0
+    is_again: bool = False  # of messages that were leased before: renewed, or at another time
 
 
 class AckRecord(NamedTuple):
@@ -103,6 +104,8 @@ def lease_message(lease: LeaseRecord, place: Place) -> frames.Send:
         value["cid"] = lease.owner
     if lease.generation:
         value["gen"] = lease.generation
+    if lease.is_again:
+        value["again"] = 1
     return _message(value, TAG_LEASE, key.start, lease.end_ms, key, place)
 
 
@@ -187,7 +190,12 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
         return None
     owner, generation = value.get("cid"), _number(value.get("gen", 0))
     return LeaseRecord(
-        key, key.pop_ms + invisible_ms, offsets, owner if isinstance(owner, str) else "", generation or 0
+        key,
+        key.pop_ms + invisible_ms,
+        offsets,
+        owner if isinstance(owner, str) else "",
+        generation or 0,
+        value.get("again") == 1,
     )
 
 

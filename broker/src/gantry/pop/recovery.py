@@ -5,23 +5,26 @@
     the log behind those           copies of their messages name the record of their lease: so many of its open
                                    messages, from the first on, are in a retry or dead-letter topic already
 
-First all leases are entered, then the acknowledgements, then the copies.  What is open afterwards is the same as before
-the crash, because every change of the book is a record in the log before it is answered.
+All leases are entered with what is not acknowledged of them, then the copies count.  What is open afterwards is the
+same as before the crash, because every change of the book is a record in the log before it is answered.  (An
+acknowledged message of a lease may not close it in a newer one, whose pop time is earlier after a clock was set back.)
 
 A group's offset in a queue is at least behind the newest lease there: offsets are saved later than leases.  A reset by
-an administrator counts from its place in the log on (`metadata.resetplaces`).  Leases of deleted topics and groups are
-left out.
+an administrator counts from its place in the log on (`metadata.resetplaces`): neither older leases undo it, nor those
+that go on with messages popped before.  A place behind a log that a crash made shorter is set back first.  Leases of
+deleted topics and groups are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import delays, fields
 from gantry.model import names
 from gantry.pop import records
-from gantry.pop.records import AckRecord, LeaseRecord
+from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord
 from gantry.pop.service import PopService
 from gantry.store.store import Store
 
@@ -68,7 +71,10 @@ def read_back(service: PopService, pending: Iterable[DelayedEntry]) -> Generator
 
     pending: the places of leases and acknowledgements that are not delivered yet.
     """
-    store = service.context.store
+    store, offsets = service.context.store, service.context.offsets
+    if offsets.places.bound(store.written.offset):
+        offsets.file.is_changed = True
+        store.save_corrected(offsets.file.save_now)  # before anything is stored that they would hide
     found = _Findings()
     for number, place in enumerate(pending, 1):
         record = store.reader.record((place.log_offset, place.size, 0))
@@ -125,14 +131,15 @@ def _is_gone(service: PopService, found: _Found) -> bool:
 def _enter(service: PopService, found: _Findings) -> None:
     """Enter what was found, in the order in which it was leased."""
     reader = service.context.store.reader
+    done: dict[LeaseKey, set[int]] = {}
+    for ack in found.acks:
+        done.setdefault(ack.key, set()).update(ack.offsets)
     for one in sorted(found.leases, key=lambda one: (one.record.key.pop_ms, one.record.end_ms, one.stored_at)):
         key = one.record.key
-        entry = reader.entry(key.topic, key.queue_id, one.record.offsets[0])
-        service.enter(one.record, one.revive_queue, 0 if entry is None else entry[0])
-    for ack in found.acks:
-        lease = service.book.find(ack.key)
-        if lease is not None:
-            service.book.close(lease, ack.offsets)
+        offsets = tuple(offset for offset in one.record.offsets if offset not in done.get(key, ()))
+        if offsets:
+            entry = reader.entry(key.topic, key.queue_id, offsets[0])
+            service.enter(replace(one.record, offsets=offsets), one.revive_queue, 0 if entry is None else entry[0])
 
 
 def _count_copies(service: PopService, found: _Findings) -> Iterator[None]:
@@ -160,7 +167,8 @@ def _move(service: PopService, found: _Findings) -> None:
     offsets = service.context.offsets
     for one in found.leases:
         group, topic, queue_id = one.record.key[:3]
-        if one.is_copy or one.stored_at < offsets.places.of(group, topic, queue_id):
+        reset_at = offsets.places.of(group, topic, queue_id)
+        if one.is_copy or one.stored_at < reset_at or (one.record.is_again and reset_at >= 0):
             continue
         behind = one.record.offsets[-1] + 1
         if offsets.query(group, topic, queue_id) < behind:

@@ -112,6 +112,7 @@ class Reviver:
 
     def _handle(self, queue_id: int) -> float:
         """Handle some records of a queue; return 0 when there may be more, else for how many seconds to wait."""
+        self._service.settle()
         store, topic = self._context.store, self._service.rules.revive_topic
         start = self._next[queue_id]
         found = store.reader.places(topic, queue_id, start, _BATCH)
@@ -226,7 +227,7 @@ class Reviver:
 
     def _renewal(self, lease: OpenLease, end_ms: int) -> Send:
         offsets = tuple(lease.open_offsets())
-        record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation)
+        record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation, is_again=True)
         return records.lease_message(record, self._service.place(lease.revive_queue))
 
     def _copies(self, ended: _Ended) -> list[tuple[Send, Retry | MoveToDeadLetters]]:

@@ -82,6 +82,7 @@ class PopService:
         self.counts = PopCounts()
         self.unhandled: Callable[[], int | None] = lambda: None  # log offset of the first record that `revive` needs
         self.on_first: Callable[[], object] | None = None  # called with the first lease
+        self.settle: Callable[[], object] = lambda: None  # appends the acknowledgements that were gathered in this turn
         self._turn = 0
         self._owed_from = _NOTHING  # no message of an open lease is below
         self._owed_next: int | None = None  # the same, while it is computed again
@@ -111,6 +112,7 @@ class PopService:
 
         Messages that are open in older leases (their group was set back) are closed there, also after a crash.
         """
+        self.settle()
         place = self.place(revive_queue)
         sends = [records.lease_message(record, place) for record, _ in found]
         older = [one for record, _ in found for one in self.book.overlaps(record.key[:3], record.offsets)]
