@@ -25,7 +25,7 @@ class Queue(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.now_ms = 1_000
+        self.now_ms = 1_000_000  # no clock shows a time below zero
         self.stored: list[bool] = []  # by offset, whether the group's filter takes the message
         self.committed = 0
         self.batch: OrderedBatch | None = None

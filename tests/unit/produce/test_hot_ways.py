@@ -19,7 +19,7 @@ from testkit.delayplay import DelayPlay
 from testkit.sendplay import message
 
 RUN = 64
-CALLS_MAX = 2 * RUN  # all of them, with the store's; a closer look costs twenty a message
+CALLS_MAX = 2 * RUN + 16  # all of them, with the store's and those of a run; a closer look costs twenty a message
 DELIVERY_CALLS_MAX = 4 * RUN  # most of these for a batch of 64; a closer look costs thirty a message
 COMMON = {"KEYS": "order-1 customer-2", "TAGS": "paid", "WAIT": "true", "tenant": "acme", "客户": "北京"}
 SHARDED = {"__SHARDINGKEY": "customer-2"}

@@ -45,6 +45,7 @@ SYSTEM_TOPICS = frozenset(
         BENCHMARK_TOPIC,
         OFFSET_MOVED_TOPIC,
         TRACE_TOPIC,
+        POP_ORDER_TOPIC,
     }
 )
 # Topics that only the broker itself writes; a producer that names one is refused with NO_PERMISSION.
