@@ -10,12 +10,15 @@ from gantry.append.redelivery import (
     MoveToDeadLetters,
     Origin,
     Retry,
+    again_of,
     as_dead_letter,
     copy_of,
     fate_of,
     origin_of,
+    popped_from,
 )
 from gantry.leaves import delays, properties
+from gantry.leaves.records import PROPERTIES_BYTES_MAX
 from gantry.leaves.stored import Record
 
 _HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
@@ -161,3 +164,14 @@ def test_taking_names_out_leaves_the_others_in_their_order(pairs: dict[str, str]
     left = delays.without(text, frozenset({b"DELAY", b"WAIT"}))
     assert properties.parse(left) == {name: value for name, value in pairs.items() if name not in ("DELAY", "WAIT")}
     assert list(properties.parse(left)) == [name for name in pairs if name not in ("DELAY", "WAIT")]
+
+
+@pytest.mark.parametrize("fate", [Retry(3), MoveToDeadLetters()])
+@pytest.mark.parametrize("spare", [0, 4000])
+def test_a_copy_of_a_popped_message_whose_properties_leave_no_room_says_less(
+    fate: Retry | MoveToDeadLetters, spare: int
+) -> None:
+    found = record(pairs={"UNIQ_KEY": "K", "note": "n" * (PROPERTIES_BYTES_MAX - 20 - spare)})
+    copy = again_of(found, popped_from(found, "T"), fate, "target", 1_700_000_000_002)
+    assert len(copy.properties) <= PROPERTIES_BYTES_MAX and copy.unique_key == b"K" and copy.reconsume_times == 1
+    assert ("1ST_POP_TIME" in properties.parse(copy.properties)) == bool(spare)

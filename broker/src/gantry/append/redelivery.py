@@ -23,7 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import delays, frames, properties, records, sendbacks
-from gantry.leaves.records import SYS_TRANSACTION_BITS
+from gantry.leaves.records import PROPERTIES_BYTES_MAX, SYS_TRANSACTION_BITS
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -125,14 +125,17 @@ def popped_from(record: Record, topic: str) -> Origin:
 
 
 def again_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, first_pop_ms: int) -> Send:
-    """Return the copy of a popped message that nobody acknowledged, for queue 0 of a topic; it is not delayed."""
-    text = delays.without(record.properties, _OF_COPIES)
+    """Return the copy for queue 0 of a topic of a popped message that was not acknowledged; it is not delayed.
+
+    Records of others may have no room for what we add (where it comes from, when it was popped): that is left out then.
+    """
+    kept = text = delays.without(record.properties, _OF_COPIES)
     text += b"%b\x01%b\x02%b\x01%b\x02" % (RETRY_TOPIC, origin.topic.encode(), ORIGIN_ID, origin.message_id.encode())
     if properties.get(text, FIRST_POP) is None:
         text += b"%b\x01%d\x02" % (FIRST_POP, first_pop_ms)
     if isinstance(fate, MoveToDeadLetters):
         text = as_dead_letter(text, origin.topic, origin.message_id)
-    return _copied(record, text, topic, 0)
+    return _copied(record, text if len(text) <= PROPERTIES_BYTES_MAX else kept, topic, 0)
 
 
 def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, queue_id: int) -> Send:

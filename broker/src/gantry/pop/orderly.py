@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from gantry.append.redelivery import MoveToDeadLetters, again_of, popped_from
 from gantry.errors import Refusal
 from gantry.leaves.queues import Places
-from gantry.leaves.records import PROPERTIES_BYTES_MAX
 from gantry.model import names
 from gantry.model.topic import TopicConfig
 from gantry.pop import handle, order, order_records
@@ -366,8 +365,6 @@ class OrderlyPops:
         batch = self.table.get(queue)
         popped_ms = 0 if batch is None else batch.pop_ms
         copy = again_of(record, popped_from(record, queue[1]), MoveToDeadLetters(), target, popped_ms)
-        if len(copy.properties) > PROPERTIES_BYTES_MAX:
-            copy.properties = record.properties  # no room to say where it comes from
         copy.prepared_offset = record.log_offset
         return copy
 

@@ -13,7 +13,7 @@ from gantry.model.keys import choice, number, switch
 
 
 class RequestMode(enum.StrEnum):
-    """How a group reads a topic when nobody said it."""
+    """How clients read a topic: by pulls, or by pops."""
 
     PULL = "PULL"
     POP = "POP"
