@@ -88,8 +88,7 @@ class PopService:
         self._owed_next: int | None = None  # the same, while it is computed again
 
     def begin(self) -> None:
-        """Keep what retention may not remove; the book is read back."""
-        self._owed_from = 0
+        """Keep what retention may not remove; the book was read back, and knows from where on."""
         self.context.store.retention.owe(self._owed)
 
     def next_queue(self) -> int:
