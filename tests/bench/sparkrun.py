@@ -2,6 +2,7 @@
 
     PYTHONPATH=tests .venv-spark/bin/python tests/bench/sparkrun.py
         [--rounds N] [--only decoding,aggregate,latency,sink,backfill] [--folder DIR]
+    PYTHONPATH=tests .venv-spark-4.2/bin/python tests/bench/sparkrun.py --only kafka
 
 One broker and one Spark with two cores, on this machine, for all queries of a run: what counts are ratios within it.
 Nothing here asserts: figures are for reading, on a machine that is shared and noisy.  Figures that a run does not
@@ -23,8 +24,10 @@ from pathlib import Path
 
 import pyarrow
 import pyspark
+from kafka4 import jars, kafka
 from servers import running
 from sparkbackfill import backfill
+from sparkkafka import beside_kafka, enough_beside
 from sparkqueries import Ground, Row, aggregate, enough, enough_little, fill, latency, sink
 from sparkrows import decoding
 from sparktuples import TupleSource
@@ -77,6 +80,23 @@ def _with_queries(names: list[str], rounds: int, folder: Path) -> None:
             spark.stop()
 
 
+def _beside_kafka(rounds: int, folder: Path) -> list[Row]:
+    """Both brokers run all the time, so that their JVM and our process are warm; only one is used at a time."""
+    python, topic = str(_SERVER / "python"), "beside"
+    with GantryProcess(folder / "broker", python=python) as process, kafka(folder / "kafka", partitions=2) as other:
+        nameserver = "{}:{}".format(*process.addresses["nameserver"])
+        for name in (topic, f"{topic}-sunk"):
+            command = [str(_SERVER / "gantry"), "topic", "create", name, "--queues", "2", "--namesrv", nameserver]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        fill(nameserver, topic, 2, enough_beside())
+        spark = sparksession.start(folder, more={"spark.jars": jars("spark").replace(":", ",")})
+        try:
+            ground = Ground(spark, nameserver, folder, rounds)
+            return beside_kafka(ground, topic, process.popen.pid, other)
+        finally:
+            spark.stop()
+
+
 def _loaded(name: str, measure: Callable[[], list[Row]]) -> list[Row]:
     """The rows of a scenario, each with its day and the load that it ran under."""
     print(f"running {name} ...", file=sys.stderr, flush=True)
@@ -106,10 +126,11 @@ def _write(rows: list[Row]) -> None:
 
 def main() -> None:
     """Parse the arguments, run, write and print."""
-    every = ["decoding", *_QUERIES, "backfill"]
+    usual = ["decoding", *_QUERIES, "backfill"]
+    every = [*usual, "kafka"]  # which needs a Spark for which there is Kafka's source
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(every))
+    parser.add_argument("--only", default=",".join(usual))
     parser.add_argument("--folder", type=Path, help="where the stores lie; default: below tests/bench")
     options = parser.parse_args()
     only = options.only.split(",")
@@ -121,6 +142,8 @@ def main() -> None:
         queries = [name for name in _QUERIES if name in only]
         if queries:
             _with_queries(queries, options.rounds, Path(folder))
+        if "kafka" in only:
+            _write(_loaded("kafka", lambda: _beside_kafka(options.rounds, Path(folder))))
         if "backfill" in only:
             _write(_loaded("backfill", lambda: backfill(Path(folder), options.rounds)))
     print(_RESULTS.read_text())

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,7 +19,7 @@ CORES = 2
 ATTEMPTS = 3
 
 
-def start(folder: Path, cores: int = CORES) -> SparkSession:
+def start(folder: Path, cores: int = CORES, more: Mapping[str, str] | None = None) -> SparkSession:
     """A session whose tasks are tried ATTEMPTS times, as on a cluster; plain `local[2]` never tries again."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.master(f"local[{cores},{ATTEMPTS}]").appName("gantrymq-tests")
@@ -35,7 +36,7 @@ def start(folder: Path, cores: int = CORES) -> SparkSession:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
-    for key, value in settings.items():
+    for key, value in (settings | dict(more or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
