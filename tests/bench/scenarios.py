@@ -106,6 +106,20 @@ def page_cache(bench: Bench) -> list[Row]:
     return rows
 
 
+def pages_ahead(bench: Bench) -> list[Row]:
+    """What it would bring to touch pages before the write comes, or to send them to the disk soon after."""
+    rows: list[Row] = []
+    for records in (8, 64, 256):
+        for way in ("", "zeros", "read", "pace"):
+            total = pages.TOUCH_BYTES // 2
+            found = sorted(pages.ahead_us(bench.folder, records, total, way) for _ in range(bench.rounds))
+            write, extra = found[len(found) // 2]
+            figure = f"pwrite, runs of {records}, {way or 'as it is'}"
+            note = f"{write:.3f} in the write, {extra:.3f} beside it"
+            rows.append({"figure": figure, "cpu_us_per_message": round(write + extra, 3), "target": "", "note": note})
+    return rows
+
+
 def pulls(bench: Bench) -> list[Row]:
     """Pulls of 32 x 1 KiB from eight queues that were filled before."""
     with gantry(bench.folder / "pulls") as server:
@@ -186,6 +200,7 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "yardstick": yardstick,
     "crowd": crowd,
     "pages": page_cache,
+    "ahead": pages_ahead,
     "pulls": pulls,
     "sync": sync_flush,
     "start": start_times,
