@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -55,6 +56,20 @@ async def lost(group: FailoverPlay) -> None:
     await group.processes[former].stop()
     await until(group.takes_writes)
     assert group.master != former
+
+
+async def test_a_queue_keeps_its_id_and_attributes_at_the_masters_that_follow(tmp_path: Path) -> None:
+    attributes = {"gantry.queue.id": "0123456789abcdef", "gantry.queue.life_s": "60", "message.type": "DELAY"}
+    queue = made("jobs")
+    queue.ext["attributes"] = ",".join(f"+{name}={value}" for name, value in attributes.items())
+    async with playing(tmp_path, **SMALL) as group:
+        await done(group, queue)
+        await handed_to(group, 1)
+        (found,) = await asked(group, Command(RequestCode.GET_TOPIC_CONFIG, ext={"topic": "jobs"}))
+        assert json.loads(found.body)["attributes"] == attributes
+        await lost(group)
+        (found,) = await asked(group, Command(RequestCode.GET_TOPIC_CONFIG, ext={"topic": "jobs"}))
+        assert json.loads(found.body)["attributes"] == attributes
 
 
 async def test_a_topic_that_came_with_its_first_message_goes_on_at_the_next_master(tmp_path: Path) -> None:

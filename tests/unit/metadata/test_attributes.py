@@ -91,3 +91,45 @@ def test_one_bad_step_refuses_all() -> None:
     current = {"reserve.time": "10"}
     assert isinstance(altered(current, "+reserve.time=20,+color=red"), Refusal)
     assert current == {"reserve.time": "10"}
+
+
+def test_a_topic_becomes_a_queue_and_keeps_the_attributes_of_rocketmq() -> None:
+    made = altered({"message.type": "NORMAL"}, "+gantry.queue.id=0123456789abcdef,+gantry.queue.life_s=60")
+    assert made == {
+        "message.type": "NORMAL",
+        "gantry.queue.id": "0123456789abcdef",
+        "gantry.queue.life_s": "60",
+    }
+
+
+def test_a_queue_keeps_its_id_as_long_as_it_exists() -> None:
+    current = {"gantry.queue.id": "0123456789abcdef", "gantry.queue.wait_s": "3"}
+    again = altered(current, "+gantry.queue.id=0123456789abcdef,+gantry.queue.wait_s=4,-gantry.queue.life_s")
+    assert again == {"gantry.queue.id": "0123456789abcdef", "gantry.queue.wait_s": "4"}
+    for modification in ("+gantry.queue.id=fedcba9876543210", "-gantry.queue.id"):
+        refusal = altered(current, modification)
+        assert isinstance(refusal, Refusal)
+        assert "cannot be changed" in refusal.remark
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "+gantry.queue.id=0123456789ABCDEF",
+        "+gantry.queue.id=0123",
+        "+gantry.queue.life_s=0",
+        "+gantry.queue.life_s=1296001",
+        "+gantry.queue.life_s=-1",
+        "+gantry.queue.life_s=\u0663",
+        "+gantry.queue.delay_s=604801",
+        "+gantry.queue.logging=yes",
+        "+gantry.queue.size_max=ten",
+        "+gantry.queue.color=red",
+        "+gantry.queue." + "x" * 500 + "=1",
+    ],
+)
+def test_an_attribute_of_a_queue_has_its_form(step: str) -> None:
+    refusal = altered({}, step)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == ResponseCode.INVALID_PARAMETER
+    assert len(refusal.remark) < 500

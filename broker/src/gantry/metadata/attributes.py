@@ -11,6 +11,9 @@ what to do instead.  This applies to requests of administrators: a topic with su
 or from a master is accepted, and keeps its attributes.
 
 `queue.type` and `cleanup.policy` can only be given when the topic is made.
+
+Ours are the attributes of HTTP queues (`model.httpqueue`).  A topic gets `gantry.queue.id` once: it is part of every
+handle of the queue, so another one comes only with another topic.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gantry.errors import Refusal
+from gantry.model import httpqueue
 from gantry.wire.codes import ResponseCode
 
 _CHOICES: dict[str, frozenset[str]] = {
@@ -66,6 +70,8 @@ def _parse(modification: str) -> dict[str, str | None] | Refusal:
 
 
 def _why_not(key: str, value: str | None, current: Mapping[str, str] | None) -> Refusal | None:
+    if key.startswith(httpqueue.PREFIX):
+        return _why_not_of_queue(key, value, current or {})
     if key not in _CHOICES and key not in _LONG_MINIMA:
         known = ", ".join(sorted([*_CHOICES, *_LONG_MINIMA]))
         return _refused(f"attribute {key} is not known; known are {known}")
@@ -79,6 +85,13 @@ def _why_not(key: str, value: str | None, current: Mapping[str, str] | None) -> 
     if value is not None and (why := _why_no_effect(key, value)):
         return _refused(f"attribute {key}={value} is not supported: {why}")
     return None
+
+
+def _why_not_of_queue(key: str, value: str | None, current: Mapping[str, str]) -> Refusal | None:
+    if key == httpqueue.ID and current.get(key, value) != value:
+        return _refused(f"attribute {key} cannot be changed; delete the topic and make it again")
+    fault = "" if value is None else httpqueue.fault(key, value)
+    return _refused(f"attribute {key[:64]} cannot have the value {(value or '')[:32]!r}: {fault}") if fault else None
 
 
 def _why_no_effect(key: str, value: str) -> str:
