@@ -21,7 +21,7 @@ from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
-from gantry.model import documents, names
+from gantry.model import documents, httpqueue, names
 from gantry.model.topic import (
     PERM_INHERIT,
     PERM_READ_WRITE,
@@ -84,6 +84,16 @@ class Topics:
     def get(self, name: str) -> TopicConfig | None:
         """Return the configuration of this topic; None when it does not exist."""
         return self._table.get(name)
+
+    def life_ms(self, name: str) -> int | None:
+        """Return for how many ms after its birth a message of this topic lives; None: no limit (see `httpqueue`)."""
+        topic = self._table.get(name)
+        return None if topic is None or not topic.attributes else httpqueue.life_ms(topic.attributes)
+
+    def is_http_queue(self, name: str) -> bool:
+        """Return whether a topic is an HTTP queue."""
+        topic = self._table.get(name)
+        return topic is not None and httpqueue.is_queue(topic.attributes)
 
     def queues_of(self, name: str) -> int:
         """Return how many queues messages of this topic may have been sent to; 0 when it does not exist."""

@@ -4,6 +4,7 @@
 A handle that is not valid any more is no error for RocketMQ's clients: an acknowledgement is answered SUCCESS.  The
 field `gantryVerdict` of the answer (`book.Verdict`) says what the handle meant; other clients ignore it.  A change and
 a dead letter need a valid handle: NO_MESSAGE (208) else.
+An acknowledgement of a message of an HTTP queue whose life is over is answered 208 too.
 
 Acknowledgements of one turn are gathered: one record for each lease, one append.  A message is closed in the book when
 that record is in the log, and the answer waits until it is confirmed.  An answer to a repeated acknowledgement waits
@@ -90,6 +91,8 @@ class AckHandlers:
         if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
             answer = self.orderly.ack(command, named.key[:3], named.offset, named.key.pop_ms)
             return self._park_done(connection, command, answer)
+        if self._is_over(named):
+            return self._over(command)
         verdict = self._close_soon(named.key, (named.offset,), named.handle.pop_ms + named.handle.invisible_ms)
         self._answer_soon(connection, command, reply(command, ext={VERDICT: verdict[0].value}))
         return None
@@ -134,6 +137,8 @@ class AckHandlers:
         if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:
             answer = self.orderly.change(command, named.key[:3], named.offset, named.key.pop_ms, invisible_ms)
             return self._park_done(connection, command, answer)
+        if self._is_over(named):
+            return self._over(command)
         lease = self._open(named)
         if lease is None:
             return self._stale(command, named)
@@ -256,6 +261,9 @@ class AckHandlers:
         verdicts = []
         for offset in offsets:
             if lease is not None and lease.open & lease.mask((offset,)):
+                if self._service.lives.is_over(lease, offset):
+                    verdicts.append(Verdict.STALE)
+                    continue
                 if closing is None:
                     closing = self._closing[key] = _Closing(lease)
                 verdicts.append(Verdict.DONE if offset in closing.offsets else Verdict.OPEN)
@@ -314,6 +322,17 @@ class AckHandlers:
         self.finish()
         lease = self._service.book.find(named.key)
         return lease if lease is not None and lease.open & lease.mask((named.offset,)) else None
+
+    def _is_over(self, named: Named) -> bool:
+        """Return whether the message is leased and its life is over."""
+        lease = self._service.book.find(named.key)
+        is_open = lease is not None and lease.open & lease.mask((named.offset,))
+        return bool(is_open) and lease is not None and self._service.lives.is_over(lease, named.offset)
+
+    def _over(self, command: Command) -> Command:
+        self._service.counts.stale += 1
+        remark = "the life of the message is over (gantry.queue.life_s)"
+        return reply(command, ResponseCode.NO_MESSAGE, remark, {VERDICT: Verdict.STALE.value})
 
     def _verdict(self, named: Named) -> Verdict:
         end_ms = named.handle.pop_ms + named.handle.invisible_ms

@@ -44,7 +44,7 @@ class Verdict(Enum):
 class OpenLease:
     """One open lease; `open` has a bit for each of its offsets, set while that message is open."""
 
-    __slots__ = ("end_ms", "generation", "is_ending", "key", "offsets", "open", "owner", "revive_queue")
+    __slots__ = ("births_ms", "end_ms", "generation", "is_ending", "key", "offsets", "open", "owner", "revive_queue")
 
     def __init__(self, record: LeaseRecord, revive_queue: int) -> None:
         self.key = record.key
@@ -54,6 +54,7 @@ class OpenLease:
         self.owner = record.owner
         self.generation = record.generation
         self.revive_queue = revive_queue
+        self.births_ms: tuple[int, ...] = ()  # of an HTTP queue: when each message was born, where that was read
         self.is_ending = False  # its record was delivered, and what is open is being put into the retry topic
 
     def open_offsets(self) -> list[int]:
@@ -93,6 +94,8 @@ class LeaseBook:
         self.leases = 0
         # A queue was full and is not any more: group, topic, queue id.
         self.on_room: Callable[[str, str, int], object] = lambda group, topic, queue_id: None
+        # So many messages of a lease, those of these bits, are open from now on (1) or not any more (-1).
+        self.on_change: Callable[[OpenLease, int, int], object] = lambda lease, bits, sign: None
         self._queue_max = queue_max
         self._total_max = total_max
         self._queues: dict[Queue, _Queue] = {}
@@ -143,6 +146,7 @@ class LeaseBook:
         queue.leases[key[3:]] = lease
         self.leases += 1
         self._count(queue, lease.open.bit_count())
+        self.on_change(lease, lease.open, 1)
         return lease
 
     def _supersede(self, queue: _Queue, lease: OpenLease) -> None:
@@ -185,6 +189,7 @@ class LeaseBook:
         lease.open &= ~bits
         is_room = queue.open >= self._queue_max > queue.open - bits.bit_count()
         self._count(queue, -bits.bit_count())
+        self.on_change(lease, bits, -1)
         if not lease.open:
             del queue.leases[lease.key[3:]]
             self.leases -= 1
@@ -211,6 +216,8 @@ class LeaseBook:
             known = self._queues.pop(queue)
             count += known.open
             self.leases -= len(known.leases)
+            for lease in known.leases.values():
+                self.on_change(lease, lease.open, -1)
         self.open -= count
         return count
 

@@ -30,6 +30,7 @@ from gantry.wire.headers import Header
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
+BY_PRIORITY = "priority"  # value of gantryOrder: ascending queues, redelivered messages of each first
 COUNT_MAX = 32  # RocketMQ's largest maxMsgNums
 LATE_MS = 500
 _READS_MAX = 512  # the cold reader queues 1024 jobs, and others read by it too
@@ -109,6 +110,7 @@ class PopHandlers:
             INIT_MAX if header.integer("initMode") == INIT_MAX else INIT_MIN,
             wanted,
             header.text("gantryOwner"),
+            header.text("gantryOrder") == BY_PRIORITY,
         )
         until_ms = min(born_ms, now_ms) + poll_ms if poll_ms > 0 else 0
         return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))
@@ -212,7 +214,9 @@ class PopHandlers:
         else:
             connection.writelines([head, *pieces])
 
-    def _bring_in(self, request: PopRequest, catch: Catch) -> None:
+    def _bring_in(
+        self, request: PopRequest, catch: Catch, then: Callable[[PopRequest], None] | None = None
+    ) -> None:
         if self._reads >= _READS_MAX:
             remark = f"{self._reads} pops wait for the disk, which is as many as may; pop again later"
             self._refuse(request, Refusal(ResponseCode.SYSTEM_BUSY, remark))
@@ -222,7 +226,7 @@ class PopHandlers:
 
         def is_in() -> None:
             self._reads -= 1
-            self.try_again(request)
+            (then or self.try_again)(request)
 
         self._context.store.bring_in(catch.cold, is_in)
 
@@ -243,10 +247,25 @@ class PopHandlers:
             self._service.counts.refused += 1
             return self.empty(command, refused.code, refused.remark)
         group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
-        catch = self.taker.look(Wish(group, topic, max(-1, queue_id), count, 0, INIT_MIN, None))
+        is_by_priority = header.text("gantryOrder") == BY_PRIORITY
+        wish = Wish(group, topic, max(-1, queue_id), count, 0, INIT_MIN, None, is_by_priority=is_by_priority)
+        request = PopRequest(connection, command, wish, 0, False, "")
+        return self._peek(request)
+
+    def _peek(self, request: PopRequest, is_again: bool = False) -> Command | None:
+        """Answer a peek; once after its messages were read from the disk."""
+        catch, connection = self.taker.look(request.wish), request.connection
+        if catch.cold and not is_again and self._reads < _READS_MAX:
+            self._bring_in(request, catch, self._peek_again)
+            return None
         if not catch.taken:
-            return self.empty(command)
-        head, pieces = answers.found(command, catch, 0, self._service.rules.broker, topic)
-        if not command.is_oneway:
+            return self.empty(request.command)
+        head, pieces = answers.found(request.command, catch, 0, self._service.rules.broker, request.wish.topic)
+        if not request.command.is_oneway:
             connection.writelines([head, *pieces])
         return None
+
+    def _peek_again(self, request: PopRequest) -> None:
+        answer = None if request.connection.closed else self._peek(request, is_again=True)
+        if answer is not None:
+            self._send(request, answer)

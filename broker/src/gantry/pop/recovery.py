@@ -3,7 +3,8 @@
     pending in the timer           leases that have not ended, and acknowledgements; `DelayBook.leases` names them
     a revive queue, not handled    leases that have ended behind the saved offset, and acknowledgements
     the log behind those           copies of their messages name the record of their lease: so many of its open
-                                   messages, from the first on, are in a retry or dead-letter topic already
+                                   messages, from the first on, are in a retry or dead-letter topic already; of an HTTP
+                                   queue those of the same unique key, as some may have been dropped between them
 
 All leases are entered with what is not acknowledged of them, then the copies count.  What is open afterwards is the
 same as before the crash, because every change of the book is a record in the log before it is answered.  (An
@@ -21,9 +22,10 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.leaves import delays, fields
+from gantry.leaves import delays, fields, properties
 from gantry.model import names
-from gantry.pop import records
+from gantry.pop import handle, records
+from gantry.pop.book import OpenLease
 from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord
 from gantry.pop.service import PopService
 from gantry.store.store import Store
@@ -149,17 +151,34 @@ def _count_copies(service: PopService, found: _Findings) -> Iterator[None]:
     ended = {at: record for at, record in ended.items() if service.book.find(record.key) is not None}
     if not ended:
         return
-    copies = dict.fromkeys(ended, 0)
+    copies: dict[int, list[bytes]] = {at: [] for at in ended}
     for entries in store.reader.entries(min(ended)):
         for entry in entries:
             at = entry.prepared_offset
             if at in copies and (names.is_retry_topic(entry.topic) or names.is_dlq_topic(entry.topic)):
-                copies[at] += 1
+                copies[at].append(entry.unique_key)
         yield
-    for at, count in copies.items():
+    for at, unique_keys in copies.items():
         lease = service.book.find(ended[at].key)
-        if lease is not None and count:
-            service.book.close(lease, lease.open_offsets()[:count])
+        if lease is not None and unique_keys:
+            service.book.close(lease, _copied(service, lease, unique_keys))
+
+
+def _copied(service: PopService, lease: OpenLease, unique_keys: list[bytes]) -> list[int]:
+    """Return the offsets of the messages that copies with these keys were made of; all stand in one order."""
+    offsets = lease.open_offsets()
+    topic, _ = handle.normal_topic(lease.key.topic, lease.key.group)
+    if len(unique_keys) >= len(offsets) or not service.context.topics.is_http_queue(topic):
+        return offsets[: len(unique_keys)]
+    reader, found, wanted = service.context.store.reader, list[int](), iter(unique_keys)
+    unique_key = next(wanted, None)
+    for offset in offsets:
+        entry = reader.entry(lease.key.topic, lease.key.queue_id, offset)
+        record = None if entry is None else reader.record(entry)
+        if record is not None and unique_key == (properties.get(record.properties, b"UNIQ_KEY") or b""):
+            found.append(offset)
+            unique_key = next(wanted, None)
+    return found
 
 
 def _move(service: PopService, found: _Findings) -> None:

@@ -10,12 +10,16 @@ A lease that came early (RocketMQ delivers them a second before their end) waits
 One that a client keeps alive is stored again with a later end (`renews`), and its handles stay valid.  While the gate
 is shut (a full disk) nothing is handled; leases stay open and may be acknowledged.
 
+Copies of messages of an HTTP queue keep their queue number, which is their priority.  A message whose life is over is
+dropped.
+
 Messages far behind the end of the log are read by the cold reader first, so that the loop never waits for a disk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.redelivery import MoveToDeadLetters, Retry, again_of, fate_of, popped_from
@@ -234,14 +238,17 @@ class Reviver:
         context, key = self._context, ended.lease.key
         times_max = context.groups.retry_times_max(key.group)
         topic, flag = handle.normal_topic(key.topic, key.group)
+        born_from_ms = self._service.lives.from_ms(topic)
         made: list[tuple[Send, Retry | MoveToDeadLetters]] = []
         for log_offset, size, _ in ended.places:
             record = context.store.reader.record((log_offset, size, 0))
-            if record is None or times_max is None:
+            if record is None or times_max is None or (born_from_ms is not None and record.born_ms < born_from_ms):
                 continue
             fate = fate_of(record.reconsume_times, times_max, 0)
             target = self.target(key.group, key.topic if flag else handle.retry_topic(topic, key.group), fate)
             copy = again_of(record, popped_from(record, topic), fate, target, key.pop_ms)
+            if isinstance(fate, Retry) and context.topics.is_http_queue(topic):
+                copy.queue_id = self._with_queue(target, key.queue_id, topic)
             copy.prepared_offset = ended.log_offset
             made.append((copy, fate))
         return made
@@ -255,6 +262,14 @@ class Reviver:
             if isinstance(fate, Retry) and offsets.query(group, name, 0) == NOT_COMMITTED:
                 offsets.commit(group, name, 0, 0)  # RocketMQ
         return name
+
+    def _with_queue(self, retry_topic: str, queue_id: int, topic: str) -> int:
+        """Return the queue, and let the retry topic of an HTTP queue have it, and as many queues as its topic."""
+        topics = self._context.topics
+        known, queues = topics.get(retry_topic), max(topics.queues_of(topic), queue_id + 1)
+        if known is not None and min(known.read_queues, known.write_queues) < queues:
+            topics.put(replace(known, read_queues=queues, write_queues=queues))
+        return queue_id
 
     def _save(self, queue_id: int) -> None:
         following = self._next[queue_id]

@@ -22,6 +22,7 @@ from gantry.metadata.topics import Topics
 from gantry.pop import records
 from gantry.pop.book import LeaseBook, OpenLease
 from gantry.pop.counts import PopCounts
+from gantry.pop.lives import Lives
 from gantry.pop.positions import Positions
 from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord, Place
 from gantry.store.store import Store
@@ -78,17 +79,20 @@ class PopService:
         self.context = context
         self.rules = rules
         self.book = LeaseBook(rules.leases_max, rules.leases_total_max)
+        self.lives = Lives(context.store, context.topics, context.clock)
         self.positions = Positions(context.store, context.offsets)
         self.counts = PopCounts()
         self.unhandled: Callable[[], int | None] = lambda: None  # log offset of the first record that `revive` needs
         self.on_first: Callable[[], object] | None = None  # called with the first lease
         self.settle: Callable[[], object] = lambda: None  # appends the acknowledgements that were gathered in this turn
+        self.reads_births = False  # leases that a start reads back may have messages far from memory
         self._turn = 0
         self._owed_from = _NOTHING  # no message of an open lease is below
         self._owed_next: int | None = None  # the same, while it is computed again
 
     def begin(self) -> None:
         """Keep what retention may not remove; the book was read back, and knows from where on."""
+        self.reads_births = True
         self.context.store.retention.owe(self._owed)
 
     def next_queue(self) -> int:
@@ -128,7 +132,9 @@ class PopService:
         if self.on_first is not None:
             first, self.on_first = self.on_first, None
             first()
-        self.book.add(record, revive_queue)
+        lease = self.book.add(record, revive_queue)
+        if lease is not None and self.reads_births:
+            self.lives.opened(lease)
         self._owed_from = min(self._owed_from, log_offset)
         if self._owed_next is not None:
             self._owed_next = min(self._owed_next, log_offset)

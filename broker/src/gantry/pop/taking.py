@@ -4,6 +4,11 @@ The order is RocketMQ's (`PopMessageProcessor`): with a small probability the gr
 topic's queues from a random one on, else the topic first and the retry topic when there is room.  Each queue is read
 once.  A retry topic is read under its V1 name, and under its V2 name where only that has messages.
 
+By priority (ours, `gantryOrder`) queues are read by ascending number, and of each number the retry topics first.  A
+queue whose messages are on the disk is waited for then, so that no later one overtakes it.
+
+A message of an HTTP queue whose life is over is passed over like one that the filter does not want.
+
 A queue is read with the code of pulls: filters by tag and by SQL, ranges without a match move the group's position,
 offsets that the queue does not have are corrected.  Messages far behind the end of the log are not touched: the result
 says which have to be read from the disk first.
@@ -23,6 +28,7 @@ from gantry.model.topic import TopicConfig
 from gantry.pop import handle
 from gantry.pop.records import COUNT_MAX, LeaseKey
 from gantry.pop.service import PopService
+from gantry.store import births
 from gantry.store.fetched import Fetched, FetchStatus
 
 INIT_MIN, INIT_MAX = 0, 1
@@ -31,6 +37,7 @@ INIT_MIN, INIT_MAX = 0, 1
 FETCHES_MAX = 50
 SIFT_S = 0.001
 _SIFTED_MAX = 800
+_EXPIRED_AT_ONCE = 256
 _MOVED = frozenset({FetchStatus.OFFSET_TOO_SMALL, FetchStatus.OFFSET_OVERFLOW_BADLY})
 _PASSED = _MOVED | {FetchStatus.NO_MATCHED_MESSAGE, FetchStatus.MESSAGE_WAS_REMOVING}
 
@@ -46,6 +53,7 @@ class Wish(NamedTuple):
     init_mode: int
     wanted: Wanted
     owner: str = ""
+    is_by_priority: bool = False
 
 
 class TakenMessages(NamedTuple):
@@ -101,6 +109,8 @@ class Taker:
                 continue
             if found.fetched.is_cold:
                 cold = cold or found.fetched.places
+                if wish.is_by_priority:
+                    break
                 continue
             rest += max(0, found.fetched.max_offset - found.fetched.next_offset)
             if found.offsets:
@@ -125,25 +135,35 @@ class Taker:
             position = self._first(wish, flag, topic, queue_id)
         until_s = self._context.clock.monotonic() + SIFT_S
         fetched = self._fetch(wish, at, max(first, position), 1, until_s)
+        self._drop_expired(wish, fetched)
         return fetched.is_cold or fetched.status is FetchStatus.FOUND or fetched.status in _PASSED
 
     def look(self, wish: Wish) -> Catch:
-        """Return what a pop would get first, without a lease; nothing of what is far behind the log's end."""
-        reader, taken, room = self._context.store.reader, list[TakenMessages](), wish.messages
+        """Return what a pop would get first, without a lease; nothing of what is far behind the log's end, but by
+        priority: then `cold` says what has to be read first.
+        """
+        taken, room, fetches = list[TakenMessages](), wish.messages, FETCHES_MAX
+        until_s = self._context.clock.monotonic() + SIFT_S
         for flag, topic, queue_id in self._queues(wish):
             position = self._service.positions.of((wish.group, topic, queue_id))
             if position is None:
                 position = (self._context.store.queue_range(topic, queue_id) or (0, 0))[0]
-            if room > 0:
-                fetched = reader.fetch(topic, queue_id, position, room, self._service.rules.bytes_max, None, False)
-                if fetched.status is FetchStatus.FOUND and not fetched.is_cold:
-                    offsets = self._offsets(topic, queue_id, position, fetched)
-                    taken.append(TakenMessages(flag, topic, queue_id, position, offsets, fetched))
-                    room -= len(offsets)
+            if room <= 0 or fetches <= 0:
+                break
+            found, used = self.read_from(wish, (flag, topic, queue_id), position, room, fetches, until_s, moves=False)
+            fetches -= used
+            if found is not None and found.fetched.is_cold and wish.is_by_priority:
+                return Catch(taken, self._context.clock.now_ms(), cold=() if taken else found.fetched.places)
+            if found is not None and found.offsets:
+                taken.append(found)
+                room -= len(found.offsets)
         return Catch(taken, self._context.clock.now_ms())
 
     def _queues(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
         """Yield (flag, topic, queue id) in the order in which they are read."""
+        if wish.is_by_priority:
+            yield from self._by_priority(wish)
+            return
         retries = list(self._retry_queues(wish))
         is_retry_first = bool(retries) and self._chance.random() < self._service.rules.from_retry_share
         if is_retry_first:
@@ -159,6 +179,19 @@ class Taker:
             yield handle.NORMAL, wish.topic, wish.queue_id
         elif config is not None:
             yield from self._turned(handle.NORMAL, config)
+
+    def _by_priority(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
+        """Yield queues with messages by ascending number, of each number the retry topics first."""
+        topics, found = self._context.topics, list[tuple[int, TopicConfig]]()
+        for flag in (handle.RETRY_V1, handle.RETRY_V2, handle.NORMAL):
+            config = topics.get(handle.real_topic(wish.topic, wish.group, flag))
+            if config is not None:
+                found.append((flag, config))
+        count = max([config.read_queues for _, config in found], default=0)
+        for queue_id in [wish.queue_id] if wish.queue_id >= 0 else range(count):
+            for flag, config in found:
+                if queue_id < config.read_queues and self._is_behind(wish.group, config.name, queue_id):
+                    yield flag, config.name, queue_id
 
     def _retry_queues(self, wish: Wish) -> Iterator[tuple[int, str, int]]:
         for flag in (handle.RETRY_V1, handle.RETRY_V2):
@@ -194,9 +227,19 @@ class Taker:
         return self._begin(wish, flag, topic, queue_id) if position is None else position
 
     def read_from(
-        self, wish: Wish, at: tuple[int, str, int], position: int, count: int, fetches: int, until_s: float
+        self,
+        wish: Wish,
+        at: tuple[int, str, int],
+        position: int,
+        count: int,
+        fetches: int,
+        until_s: float,
+        moves: bool = True,
     ) -> tuple[TakenMessages | None, int]:
-        """Read one queue from a position on; return what is there, None for nothing, and how many fetches that took."""
+        """Read one queue from a position on; return what is there, None for nothing, and how many fetches that took.
+
+        moves: what is passed over moves the group.
+        """
         flag, topic, queue_id = at
         queue = wish.group, topic, queue_id
         used = 0
@@ -205,6 +248,7 @@ class Taker:
             used += 1
             if fetched.is_cold:
                 return TakenMessages(flag, topic, queue_id, position, (), fetched), used
+            self._drop_expired(wish, fetched)
             if fetched.status is FetchStatus.FOUND:
                 self._fill(wish, at, count, fetched, until_s)
                 offsets = self._offsets(topic, queue_id, position, fetched)
@@ -212,10 +256,13 @@ class Taker:
             if fetched.status not in _PASSED or fetched.next_offset == position:
                 return None, used
             # RocketMQ: ranges that the filter passes over, and offsets that the queue does not have, move the group.
-            position = fetched.next_offset
-            self._service.positions.move(queue, position)
+            position = self._behind_expired(wish, at, fetched.next_offset, until_s)
+            if moves:
+                self._service.positions.move(queue, position)
             if used >= fetches:
                 return None, used
+            if position > fetched.next_offset and self._context.clock.monotonic() >= until_s:
+                return None, fetches
 
     def _begin(self, wish: Wish, flag: int, topic: str, queue_id: int) -> int:
         """Choose where a group begins that never read this queue."""
@@ -251,11 +298,32 @@ class Taker:
         if room <= 0 or found.next_offset >= found.max_offset or found.bytes >= self._service.rules.bytes_max:
             return
         more = self._fetch(wish, at, found.next_offset, room, until_s)
+        self._drop_expired(wish, more)
         if more.status is FetchStatus.FOUND and not more.is_cold:
             found.buffers = [*found.buffers, *more.buffers]
             found.bytes += more.bytes
             found.places = Places([*found.places, *more.places])
             found.next_offset = more.next_offset
+
+    def _drop_expired(self, wish: Wish, fetched: Fetched) -> None:
+        """Leave out messages whose life is over; a fetch of nothing else is one without matching messages."""
+        if fetched.status is not FetchStatus.FOUND or fetched.is_cold:
+            return
+        born_ms = self._service.lives.from_ms(wish.topic)
+        if born_ms is not None:
+            births.drop_older(self._context.store.reader, fetched, born_ms)
+
+    def _behind_expired(self, wish: Wish, at: tuple[int, str, int], position: int, until_s: float) -> int:
+        """Return the offset behind messages from this one on whose life is over, as far as that is known quickly."""
+        born_ms = self._service.lives.from_ms(wish.topic)
+        if born_ms is None:
+            return position
+        reader, clock, (_, topic, queue_id) = self._context.store.reader, self._context.clock, at
+        while True:
+            behind = births.behind_older(reader, topic, queue_id, position, born_ms, _EXPIRED_AT_ONCE)
+            if behind == position or clock.monotonic() >= until_s:
+                return behind
+            position = behind
 
     def _offsets(self, topic: str, queue_id: int, start: int, fetched: Fetched) -> tuple[int, ...]:
         """Return the queue offset of each of the messages."""

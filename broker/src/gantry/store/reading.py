@@ -94,7 +94,7 @@ class Reader:
         """
         fetched = self.candidates(topic, queue_id, offset, count_max, bytes_max, codes, may_wait)
         if not fetched.is_cold:
-            self._gather(fetched)
+            self.gather(fetched)
         return fetched
 
     def candidates(
@@ -123,7 +123,7 @@ class Reader:
         chosen, examined = queues.select(buffer, at, limit, codes, count_max, bytes_max)
         end = self._dispatched.offset
         good = self._log.good(chosen, end)
-        is_cold = not may_wait and good > 0 and self._is_cold(chosen if good == len(chosen) else chosen[:good], end)
+        is_cold = not may_wait and good > 0 and self.is_cold(chosen if good == len(chosen) else chosen[:good], end)
         if good and not is_cold and not self._begins_well(*chosen[0]):
             good = 0
         if good < len(chosen):
@@ -138,7 +138,8 @@ class Reader:
             return Fetched(FetchStatus.NO_MATCHED_MESSAGE, offset + examined, low, high)
         return Fetched(FetchStatus.MESSAGE_WAS_REMOVING, offset + invalid_at(buffer, at, limit), low, high)
 
-    def _gather(self, fetched: Fetched) -> None:
+    def gather(self, fetched: Fetched) -> None:
+        """Put the bytes of its places into what was found."""
         if fetched.places:
             fetched.buffers = self._log.pieces(fetched.places)
             fetched.bytes = sum(map(len, fetched.buffers))
@@ -177,7 +178,7 @@ class Reader:
         if looked_at < len(places):
             fetched.next_offset = at[2] + self._examined(at, looked_at)
         fetched.places = taken
-        self._gather(fetched)
+        self.gather(fetched)
         if not taken:
             fetched.status = FetchStatus.NO_MATCHED_MESSAGE
         return looked_at
@@ -200,8 +201,9 @@ class Reader:
             values += records.named(segment.view, segment.start, places[len(values) : behind], names)
         return values
 
-    def _is_cold(self, places: queues.Places | Sequence[tuple[int, int]], end: int) -> bool:
-        """Whether reading these records may wait for the disk."""
+    def is_cold(self, places: queues.Places | Sequence[tuple[int, int]], end: int = 0) -> bool:
+        """Whether reading these records may wait for the disk; end: where the dispatched log ends, if that is known."""
+        end = end or self._dispatched.offset
         return end - places[0][0] > self._warm_bytes and not self._log.in_memory(places)
 
     def _begins_well(self, log_offset: int, size: int) -> bool:

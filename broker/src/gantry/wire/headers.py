@@ -265,9 +265,9 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.POP_MESSAGE: _row(
         _GROUP_QUEUE
         + " maxMsgNums!:i invisibleTime!:l pollTime!:l bornTime:l initMode!:i expType:t exp:t order:b attemptId:t "
-        "gantryOwner:t bname:t"
+        "gantryOwner:t gantryOrder:t bname:t"
     ),
-    RequestCode.PEEK_MESSAGE: _row(_GROUP_QUEUE + " maxMsgNums!:i"),
+    RequestCode.PEEK_MESSAGE: _row(_GROUP_QUEUE + " maxMsgNums!:i gantryOrder:t"),
     RequestCode.ACK_MESSAGE: _row(_GROUP_QUEUE + _HANDLE),
     RequestCode.BATCH_ACK_MESSAGE: _NOTHING,
     RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _row(_GROUP_QUEUE + _HANDLE + " invisibleTime!:l"),
