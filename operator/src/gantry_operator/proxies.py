@@ -28,7 +28,7 @@ from gantry_operator.proxyseen import ProxyFault, ProxySeen, proxy_seen
 from gantry_operator.refusals import Refusals
 from gantry_operator.secretlines import field, lines
 
-KEY_BYTES, KEYS_MAX, COMMENT = 32, 16, b"#"  # as `gantry.proxy.keys` reads them
+KEY_BYTES, KEYS_MAX, COMMENT = 32, 16, b"#"  # as `gantry.gateway.keys` reads them
 _PEM = b"-----BEGIN "
 
 

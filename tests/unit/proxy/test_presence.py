@@ -9,7 +9,7 @@ import pytest
 
 from gantry.clock import SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
-from gantry.proxy.brokers import Brokers, Fresh
+from gantry.gateway.brokers import Brokers, Fresh
 from gantry.proxy.caller import Caller
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.presence import OwnerReports

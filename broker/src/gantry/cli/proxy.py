@@ -84,7 +84,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> ProxySettings:
-    from gantry.proxy import keys, tls
+    from gantry.gateway import keys
+    from gantry.proxy import tls
     from gantry.proxy.server import ProxySettings
 
     if arguments.handle_key_file is not None:

@@ -1,29 +1,22 @@
 """Signed texts that clients keep and bring back: receipt handles and transaction ids.  Pure.
 
-    <payload> . <tag>      both base64url; the tag is 16 bytes of HMAC-SHA256
+    <payload> . <tag>      see `gateway.signed`
 
-A client could otherwise acknowledge another group's messages, or end another topic's transactions, by counting up
-numbers.  So the tag covers the purpose and the names (group and topic) that the request has to name as well: a handle
-is worth nothing for another group.  Any proxy with the same keys takes the handles of any other.  The first key signs,
-all of them are good for reading; `keys` says how they are replaced.
+The tag covers the names (group and topic) that the request has to name as well: a handle is worth nothing for another
+group.  Any proxy with the same keys takes the handles of any other.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gantry.client.popped import Receipt
 from gantry.client.requests.transaction_requests import Half
+from gantry.gateway.signed import SignedTexts
 from gantry.leaves import fields
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.faults import FaultError
-
-_TAG_BYTES = 16
-_CHARACTERS_MAX = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +32,15 @@ class Handles:
     """Writes and reads signed texts; `keys` has at least one, the first signs."""
 
     def __init__(self, keys: Sequence[bytes]) -> None:
-        assert keys, "a signature needs a key"
-        self._keys = tuple(keys)
+        self._texts = SignedTexts(keys)
 
     def receipt(self, group: str, topic: str, lease: DeliveredLease) -> str:
         """Return the receipt handle of a delivery to this group."""
-        return self._signed(f"{lease.attempt} {int(lease.is_renewed)} {lease.receipt}", "receipt", group, topic)
+        return self._texts.write(f"{lease.attempt} {int(lease.is_renewed)} {lease.receipt}", "receipt", group, topic)
 
     def read_receipt(self, text: str, group: str, topic: str) -> DeliveredLease:
         """Return what a receipt handle says; FaultError INVALID_RECEIPT_HANDLE for any other text."""
-        payload = self._payload(text, "receipt", group, topic)
+        payload = self._texts.read(text, "receipt", group, topic)
         if payload is None:
             remark = f"receipt handle {text[:40]!r} is not one of group {group} and topic {topic}"
             raise FaultError(pb.INVALID_RECEIPT_HANDLE, remark)
@@ -58,11 +50,11 @@ class Handles:
     def transaction(self, half: Half) -> str:
         """Return the transaction id of a half message: all that ending it takes."""
         payload = f"{half.half_offset} {half.log_offset} {half.message_id} {half.broker_name}"
-        return self._signed(payload, "transaction", half.topic)
+        return self._texts.write(payload, "transaction", half.topic)
 
     def read_transaction(self, text: str, topic: str) -> Half | None:
         """Return the half of a transaction id; None when it is not one of this topic."""
-        payload = self._payload(text, "transaction", topic)
+        payload = self._texts.read(text, "transaction", topic)
         if payload is None:
             return None
         half_offset, log_offset, rest = payload.split(" ", 2)
@@ -70,32 +62,3 @@ class Handles:
         offsets = fields.integer(half_offset), fields.integer(log_offset)
         assert offsets[0] is not None and offsets[1] is not None, "the signature was ours"
         return Half(topic, message_id, broker_name, offsets[0], offsets[1])
-
-    def _signed(self, payload: str, *purpose: str) -> str:
-        data = payload.encode()
-        return f"{_text(data)}.{_text(_tag(self._keys[0], data, purpose))}"
-
-    def _payload(self, text: str, *purpose: str) -> str | None:
-        if len(text) > _CHARACTERS_MAX or not text.isascii():
-            return None
-        body, _, tag = text.partition(".")
-        try:
-            data, given = _bytes(body), _bytes(tag)
-        except ValueError:
-            return None
-        if not any(hmac.compare_digest(given, _tag(key, data, purpose)) for key in self._keys):
-            return None
-        return data.decode()
-
-
-def _tag(key: bytes, data: bytes, purpose: Sequence[str]) -> bytes:
-    named = b"".join(part.encode() + b"\0" for part in purpose)
-    return hmac.new(key, named + data, hashlib.sha256).digest()[:_TAG_BYTES]
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -18,7 +18,7 @@ from functools import partial
 
 from gantry.client.requests import pop_requests
 from gantry.errors import GantryError, RefusedError
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.receiving import ReceiveCalls
 from gantry.transport.tasks import cancelled

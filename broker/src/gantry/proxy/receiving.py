@@ -26,7 +26,7 @@ from gantry.model.route import MessageQueue
 from gantry.model.subscription import ALL_TAGS, SQL_EXPRESSION, TAG_EXPRESSION, Subscription, expression_fault
 from gantry.proxy import calls, convert, faults, routes, validation
 from gantry.proxy import messaging_pb2 as pb
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.clients import KnownClient, KnownClients
 from gantry.proxy.faults import FaultError

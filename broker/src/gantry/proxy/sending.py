@@ -30,7 +30,7 @@ from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue
 from gantry.proxy import convert, faults, routes, validation
 from gantry.proxy import messaging_pb2 as pb
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import Handles
@@ -71,7 +71,7 @@ class SendCalls:
         topic = routes.topic_name(validation.one_topic(request.messages))
         now_ms = self._now_ms()
         kinds = [validation.checked(message, now_ms) for message in request.messages]
-        accepted = await self._brokers.accepted(topic)
+        accepted = routes.accepted(await self._brokers.attributes(topic))
         for kind in kinds:
             validation.check_type(kind, accepted)
         ready = [
@@ -102,7 +102,7 @@ class SendCalls:
             raise FaultError(pb.BAD_REQUEST, str(error)) from error
         if queue.topic != topic:
             raise FaultError(pb.BAD_REQUEST, f"the recall handle is of topic {queue.topic[:127]}, not of {topic}")
-        validation.check_type(pb.DELAY, await self._brokers.accepted(topic))
+        validation.check_type(pb.DELAY, routes.accepted(await self._brokers.attributes(topic)))
         address = await self._brokers.master_of(queue.broker_name)
         question = recall_requests.recall(topic, request.recall_handle, queue)
         return await self._brokers.session.ask(address, question, _RECALL_S)

@@ -28,7 +28,7 @@ from gantry.clock import SystemClock
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy import routes
 from gantry.proxy.acceptor import Acceptor, listening_socket
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.handles import Handles
 from gantry.proxy.metrics import ProxyMetrics

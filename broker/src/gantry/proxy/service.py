@@ -20,7 +20,7 @@ from gantry.proxy import caller as callers
 from gantry.proxy import calls, faults, routes
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.acceptor import peer_of
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.calls import NOT_READABLE, readable
 from gantry.proxy.clients import KnownClients
@@ -183,7 +183,7 @@ class Service:
         topic = routes.topic_name(request.topic)
         where = routes.endpoints(request.endpoints, self._advertised)
         route = await self._brokers.route(topic)
-        types = await self._brokers.accepted(topic)
+        types = routes.accepted(await self._brokers.attributes(topic))
         found = routes.queues(request.topic, route, where, types)
         if not found:
             raise FaultError(pb.TOPIC_NOT_FOUND, f"topic {topic} has no queue on a broker that has a master now")

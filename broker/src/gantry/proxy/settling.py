@@ -20,7 +20,7 @@ from gantry.errors import GantryError
 from gantry.leaves.frames import Command
 from gantry.proxy import faults, routes, settings, validation
 from gantry.proxy import messaging_pb2 as pb
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import DeliveredLease, Handles

@@ -19,7 +19,7 @@ from gantry.errors import GantryError, RefusedError, RemoteProtocolError
 from gantry.leaves.frames import Command
 from gantry.proxy import convert, routes
 from gantry.proxy import messaging_pb2 as pb
-from gantry.proxy.brokers import Brokers
+from gantry.gateway.brokers import Brokers
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import Handles

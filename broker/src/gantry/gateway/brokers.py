@@ -1,8 +1,8 @@
-"""What the proxy knows of the cluster, and its connections: routes, types of topics, configurations of groups.
+"""What a gateway knows of the cluster, and its connections: routes, attributes of topics, configurations of groups.
 
-Everything is asked of name servers and brokers, and kept for a short time only: a proxy has no state that another one
-lacks.  Heartbeats to brokers name the topics of live transactional producers as producer groups, so that brokers send
-the checks of their halves here (facts: protocol, section 15).  Consumers are not registered: a broker would share
+Everything is asked of name servers and brokers, and kept for a short time only: a gateway has no state that another
+one lacks.  Heartbeats to brokers name the topics of live transactional producers as producer groups, so that brokers
+send the checks of their halves here (facts: protocol, section 15).  Consumers are not registered: a broker would share
 queues between this process and members that use remoting.
 """
 
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from gantry.client.connections.routes import Routes
@@ -25,8 +25,6 @@ from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, Unreac
 from gantry.leaves.frames import Command
 from gantry.model.route import TopicRoute
 from gantry.model.subscription import GroupConfig
-from gantry.proxy import messaging_pb2 as pb
-from gantry.proxy import routes as rules
 from gantry.transport.connection import Connection
 from gantry.transport.tasks import cancelled
 from gantry.wire.codes import ResponseCode
@@ -120,7 +118,7 @@ class Brokers:
         self.random = self._identity.random
         self._transactional = transactional  # topics of live transactional producers
         self._announced: frozenset[str] = frozenset()
-        self._types = Fresh(self._ask_types)
+        self._attributes = Fresh(self._ask_attributes)
         self._groups = Fresh(self._ask_group)
         self._masters = Fresh(self._ask_masters)
         self._meeting: asyncio.Task[None] | None = None
@@ -129,7 +127,7 @@ class Brokers:
         """Start heartbeats and the refreshing of routes; connections are made when they are needed."""
         self.session.start()
         self.routes.start()
-        self._meeting = asyncio.create_task(self._meet(), name="gantry-proxy-presence")
+        self._meeting = asyncio.create_task(self._meet(), name="gantry-gateway-presence")
 
     async def close(self) -> None:
         """Unregister at all brokers and close the connections."""
@@ -141,9 +139,12 @@ class Brokers:
         """Return where a topic's queues are; RefusedError 17, UnreachableError."""
         return await self.routes.route(topic)
 
-    async def accepted(self, topic: str) -> tuple[pb.MessageType, ...]:
-        """Return the message types that a topic takes; RefusedError 17 when no broker has it, UnreachableError."""
-        return await self._types.get(topic)
+    async def attributes(self, topic: str) -> Mapping[str, str]:
+        """Return the attributes of a topic; none where its brokers do not have it.
+
+        RefusedError 17 when no name server knows it, UnreachableError.
+        """
+        return await self._attributes.get(topic)
 
     async def group(self, group: str) -> GroupConfig | None:
         """Return a group's configuration; None when no broker has it or none answers."""
@@ -247,11 +248,11 @@ class Brokers:
     async def _ask_masters(self, _: str) -> dict[str, str]:
         return (await self.session.ask_nameserver(admin_requests.cluster_info())).masters()
 
-    async def _ask_types(self, topic: str) -> tuple[pb.MessageType, ...]:
+    async def _ask_attributes(self, topic: str) -> Mapping[str, str]:
         route = await self.routes.route(topic)
         addresses = [broker.master for broker in route.brokers if broker.master is not None]
         config = await self._first(addresses, admin_requests.topic_config(topic), ResponseCode.TOPIC_NOT_EXIST)
-        return rules.accepted({} if config is None else config.attributes)
+        return {} if config is None else config.attributes
 
     async def _ask_group(self, group: str) -> GroupConfig | None:
         addresses = list((await self.masters()).values())

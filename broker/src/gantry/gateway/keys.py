@@ -1,4 +1,4 @@
-"""The keys that sign handles: lines of a file, which all proxies of a cluster have.
+"""The keys that sign handles: lines of a file, which all proxies (or queue servers) of a cluster have.
 
     9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08     signs
     60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752     was used before; its handles are still good
@@ -9,7 +9,7 @@ Each line is a text of at least 16 characters; blank lines and lines that begin 
     2  move it to the first line, everywhere; restart again
     3  remove the old key after seven days: by then no receipt handle or transaction id of it is in use
 
-The file is read once, when a proxy starts.
+The file is read once, when the process starts.
 """
 
 from __future__ import annotations

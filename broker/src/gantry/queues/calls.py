@@ -1,0 +1,63 @@
+"""A call as the server hands it over to what serves it, and its answer.
+
+`target` is the request target exactly as sent: the signature covers it.  `path` and `query` are decoded from it.  A
+query parameter that is there twice counts once, with its last value.  Header names are in lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+from urllib.parse import unquote
+
+from gantry.queues.faults import FaultError
+
+TARGET_CHARACTERS_MAX = 4096
+_NO_HEADERS: Mapping[str, str] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, its body read and its signature checked."""
+
+    method: str
+    target: str
+    path: tuple[str, ...]  # ("queues", "Q", "messages"); empty for /
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes = b""
+    user: str = ""  # the access id; empty where the server has no users
+    host: str = ""  # as the client named the server, with the port
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Status, XML and headers beside those that every answer has; an empty body is no document at all."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
+
+
+class Door(Protocol):
+    """Serves all calls whose path begins with one word; FaultError and the errors of brokers become error answers."""
+
+    async def serve(self, call: Call) -> Answer:
+        """Answer one call."""
+
+
+def split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Return path and query of a request target; FaultError 400 when it is too long or not in the form of a path."""
+    if len(target) > TARGET_CHARACTERS_MAX:
+        text = f"the request target has {len(target)} characters, {TARGET_CHARACTERS_MAX} are allowed"
+        raise FaultError(400, "InvalidRequestURL", text)
+    path, _, query = target.partition("?")
+    if not path.startswith("/"):
+        raise FaultError(400, "InvalidRequestURL", "the request target does not begin with a slash")
+    words = tuple(unquote(word) if "%" in word else word for word in path.split("/") if word)
+    pairs: dict[str, str] = {}
+    for part in query.split("&") if query else ():
+        name, _, value = part.partition("=")
+        pairs[unquote(name)] = unquote(value)  # not unquote_plus: a handle or a marker may hold a plus
+    return words, pairs

@@ -1,0 +1,60 @@
+"""Answers that are no success: an HTTP status, a code of MNS and a text for a person.
+
+`of_error` translates what a broker or the connection to it said.  A broker that cannot be reached, and an answer that
+was lost, are 500 InternalError: SDKs repeat the call.
+"""
+
+from __future__ import annotations
+
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.wire.codes import ResponseCode
+
+_BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL)
+
+
+class FaultError(GantryError):
+    """A request that cannot be carried out: HTTP status, code of the protocol and text."""
+
+    def __init__(self, status: int, code: str, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+        self.code = code
+        self.text = text
+
+
+def no_queue(name: str) -> FaultError:
+    """Return the answer for a queue that does not exist."""
+    return FaultError(404, "QueueNotExist", f"the queue {name[:120]} does not exist; create it with PUT /queues/NAME")
+
+
+def no_message() -> FaultError:
+    """Return the answer to a receive that found nothing, and to a handle whose message is not leased by it."""
+    return FaultError(404, "MessageNotExist", "Message not exist.")
+
+
+def bad_handle() -> FaultError:
+    """Return the answer for a text that is no handle of this queue."""
+    return FaultError(400, "ReceiptHandleError", "The receipt handle is not one of this queue.")
+
+
+def invalid(text: str) -> FaultError:
+    """Return the answer for a value that is not allowed."""
+    return FaultError(400, "InvalidArgument", text)
+
+
+def malformed(text: str) -> FaultError:
+    """Return the answer for a body that is not the document that the call takes."""
+    return FaultError(400, "MalformedXML", text)
+
+
+def of_error(error: GantryError) -> FaultError:
+    """Return the answer for an error of a request to a broker or name server."""
+    if isinstance(error, FaultError):
+        return error
+    if isinstance(error, RefusedError):
+        if error.code in _BUSY:
+            return FaultError(503, "ServiceUnavailable", error.remark)
+        return FaultError(500, "InternalError", error.remark)
+    if isinstance(error, (UnreachableError, OutcomeUnknownError)):
+        return FaultError(500, "InternalError", str(error))
+    return FaultError(500, "InternalError", str(error))
