@@ -51,14 +51,27 @@ class Positions:
         self._unsaved: deque[_Unsaved] = deque()
         self._is_listening = False
 
+    def go_on(self, queue: Queue) -> int | None:
+        """Return where the group goes on in this queue for a pop; None when it never read there.
+
+        A pop obeys a mark (`metadata.marks`) at once, so it is lifted.  Its offset is committed then: otherwise a group
+        that reads a topic which was made again would have none after a start, and might begin at the last message.
+        """
+        group, topic, queue_id = queue
+        if self._offsets.is_marked(topic) and self._offsets.is_reset(group, topic, queue_id):
+            target = self._offsets.query(group, topic, queue_id)
+            self._offsets.has_moved(group, topic, queue_id)
+            self._offsets.commit(group, topic, queue_id, target)
+        return self.of(queue)
+
     def of(self, queue: Queue) -> int | None:
-        """Return where the group goes on in this queue; None when it never read there."""
+        """Return where the group would go on in this queue; None when it never read there.  Marks stay: a look must not
+        let commits of a member count that still pulls what was deleted.
+        """
         group, topic, queue_id = queue
         place = self._offsets.places.of(group, topic, queue_id)
         committed = self._offsets.query(group, topic, queue_id)
         known = self._known.get(queue)
-        if self._offsets.is_marked(topic) and self._offsets.is_reset(group, topic, queue_id):
-            self._offsets.has_moved(group, topic, queue_id)
         if known is None or known.place != place:
             if committed == NOT_COMMITTED:
                 self._known.pop(queue, None)

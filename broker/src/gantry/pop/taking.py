@@ -223,7 +223,7 @@ class Taker:
     def position(self, wish: Wish, at: tuple[int, str, int]) -> int:
         """Return where the group goes on in a queue, or begins."""
         flag, topic, queue_id = at
-        position = self._service.positions.of((wish.group, topic, queue_id))
+        position = self._service.positions.go_on((wish.group, topic, queue_id))
         return self._begin(wish, flag, topic, queue_id) if position is None else position
 
     def read_from(
