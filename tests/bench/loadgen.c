@@ -1,9 +1,9 @@
 /* Load generator: pipelined requests over N connections with a window each, from one thread.
  *
- *   loadgen --port P --mode send|pull|redis|fixed|half|transact|back|live [--host A] [--connections N] [--window W]
+ *   loadgen --port P --mode send|pull|pop|redis|fixed|half|transact|back|live [--host A] [--connections N] [--window W]
  *           [--size BYTES | --body FILE] [--seconds S] [--warmup S] [--topic T] [--queues Q] [--batch N] [--pid PID] [--count N]
  *           [--rate R] [--per N] [--code 310|320] [--sysflag N] [--properties P] [--binary 1] [--until OFFSET] [--offsets FILE]
- *           [--topics N]
+ *           [--topics N] [--invisible MS]
  *
  * send   RocketMQ SEND_MESSAGE_V2 (310), JSON headers; every reply must carry code 0 and the opaque of a request under way.
  *        --per: so many messages in one request, with the batch flag (--code 320: as SEND_BATCH_MESSAGE); figures are per
@@ -11,6 +11,9 @@
  *        --topics: to so many topics in turn, whose names are --topic with five digits behind it.
  * pull   RocketMQ PULL_MESSAGE (11) of --batch messages; of each record the queue, the queue offset, the topic and every byte of
  *        the body are compared with what `send` wrote.  A connection begins again at the end of its queue, or at --until.
+ * pop    RocketMQ POP_MESSAGE (200050) of --batch messages of a connection's own queue, and when they are there BATCH_ACK_MESSAGE
+ *        (200151) of all of them; records are compared as with pull, each offset comes once and in order, and no handle may be
+ *        stale.  At --until, the end of each queue, a connection goes on with a group of a new name at the first offset.
  * redis  XADD of one field of --size bytes to the stream --topic; every reply must be a bulk string.
  * half   the same with TRAN_MSG, group bench-tx: a transaction is left open for every message.
  * transact  transactional producers with a window of transactions: a half (310 with TRAN_MSG), and when its
@@ -45,7 +48,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum mode { SEND, PULL, REDIS, FIXED, HALF, TRANSACT, BACK, LIVE };
+enum mode { SEND, PULL, POP, REDIS, FIXED, HALF, TRANSACT, BACK, LIVE };
 
 #define CONNECTIONS_MAX 10240
 #define WINDOW_MAX 4096
@@ -59,7 +62,7 @@ enum mode { SEND, PULL, REDIS, FIXED, HALF, TRANSACT, BACK, LIVE };
 struct slot {
     unsigned opaque;       /* of the request under way; 0: none */
     uint64_t sent_ns;
-    int ending;            /* transact: the half is answered and its end under way */
+    int ending;            /* transact: the half is answered and its end under way; pop: so many messages are being acknowledged */
 };
 
 struct connection {
@@ -75,22 +78,24 @@ struct connection {
     size_t in_len;
     int queue;
     int is_consumer;       /* pulls; the others send */
-    long long offset;      /* pull: next queue offset; -1: to be asked for */
+    long long offset;      /* pull, pop: next queue offset; -1: to be asked for */
+    int turn;              /* pop: how often the queue was read to its end; a part of the group's name */
 };
 
 static struct options {
     const char *host, *topic, *properties, *body, *offsets;
-    int port, connections, window, size, queues, batch, pid, per, code, sysflag, is_binary, topics;
+    int port, connections, window, size, queues, batch, pid, per, code, sysflag, is_binary, topics, invisible;
     enum mode mode;
     double seconds, warmup;
     long long count, until;
     double rate;
 } opt = {.host = "127.0.0.1", .topic = "Bench", .properties = "", .connections = 1, .window = 1, .size = 1024, .queues = 8, .batch = 32,
-         .per = 1, .code = 310, .seconds = 2.0, .warmup = 0.5};
+         .per = 1, .code = 310, .invisible = 10000, .seconds = 2.0, .warmup = 0.5};
 
 static char frame[1 << 21], payload[1 << 19];
 static size_t frame_len, opaque_at, key_at, queue_at, topic_at, body_at, first_key_at, message_len;
-static unsigned long long messages, errors, bytes_in, begun, answered_all, received_all;
+static unsigned long long messages, errors, bytes_in, begun, answered_all, received_all, pops_all;
+static long long run_id;       /* pop: groups of a run have names of their own */
 static long long *back_offsets;
 static size_t back_count;
 static int unready = 1;        /* nothing is sent before the clock starts and, in live mode, every consumer knows its offset */
@@ -261,6 +266,46 @@ static size_t build_pull(char *at, struct connection *c, unsigned opaque) {
     return (size_t)(8 + n);
 }
 
+static int put_group(char *at, const struct connection *c) { return sprintf(at, "pop-%lld-%d", run_id, c->turn); }
+
+static size_t build_pop(char *at, struct connection *c, unsigned opaque) {
+    char group[64];
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    put_group(group, c);
+    int n = sprintf(at + 8,
+        "{\"code\":200050,\"extFields\":{\"bornTime\":\"%lld\",\"consumerGroup\":\"%s\",\"initMode\":\"0\",\"invisibleTime\":\"%d\",\"maxMsgNums\":\"%d\","
+        "\"order\":\"false\",\"pollTime\":\"0\",\"queueId\":\"%d\",\"topic\":\"%s\"},"
+        "\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":453}",
+        (long long)t.tv_sec * 1000 + t.tv_nsec / 1000000, group, opt.invisible, opt.batch, c->queue, opt.topic, opaque);
+    put32(at, (uint32_t)(4 + n));
+    put32(at + 4, (uint32_t)n);
+    return (size_t)(8 + n);
+}
+
+/* All `count` messages from `start` on are done; a bit set of Java, in base64. */
+static size_t build_batch_ack(char *at, struct connection *c, unsigned opaque, long long start, unsigned count, long long revive, long long popped_ms) {
+    static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    unsigned char bits[6] = {0};
+    char group[64], base64[9], body[1024];
+    for (unsigned i = 0; i < count; i++) bits[i / 8] |= (unsigned char)(1u << i % 8);
+    for (int i = 0; i < 2; i++) {
+        unsigned three = (unsigned)bits[3 * i] << 16 | (unsigned)bits[3 * i + 1] << 8 | bits[3 * i + 2];
+        for (int j = 0; j < 4; j++) base64[4 * i + j] = digits[three >> (18 - 6 * j) & 63];
+    }
+    base64[8] = 0;
+    put_group(group, c);
+    int n = sprintf(at + 8,
+        "{\"code\":200151,\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":453}", opaque);
+    int m = sprintf(body,
+        "{\"acks\":[{\"b\":\"%s\",\"c\":\"%s\",\"it\":%d,\"pt\":%lld,\"q\":%d,\"r\":\"0\",\"rq\":%lld,\"so\":%lld,\"t\":\"%s\"}],\"brokerName\":\"broker-a\"}",
+        base64, group, opt.invisible, popped_ms, c->queue, revive, start, opt.topic);
+    memcpy(at + 8 + n, body, (size_t)m);
+    put32(at, (uint32_t)(4 + n + m));
+    put32(at + 4, (uint32_t)n);
+    return (size_t)(8 + n + m);
+}
+
 /* Where the queue of a connection ends: asked before its first held pull. */
 static size_t build_end_of_queue(char *at, struct connection *c, unsigned opaque) {
     int n = sprintf(at + 8,
@@ -334,7 +379,7 @@ static void enqueue(struct connection *c, int index) {
     slot->ending = 0;
     if (c->is_consumer) {
         char *to = c->out + c->out_len;
-        c->out_len += c->offset < 0 ? build_end_of_queue(to, c, slot->opaque) : build_pull(to, c, slot->opaque);
+        c->out_len += opt.mode == POP ? build_pop(to, c, slot->opaque) : c->offset < 0 ? build_end_of_queue(to, c, slot->opaque) : build_pull(to, c, slot->opaque);
     } else if (opt.mode == BACK) {
         static size_t next;
         c->out_len += build_back(c->out + c->out_len, slot->opaque, back_offsets[next++ % back_count]);
@@ -446,6 +491,31 @@ static void take_pulled(struct connection *c, struct slot *slot, long long code,
     answered(c, slot, found);
 }
 
+/* The answer of a pop: acknowledge what came.  Without messages: another try, by a new group at the end of the queue. */
+static void take_popped(struct connection *c, struct slot *slot, long long code, const char *header, size_t header_len, size_t n) {
+    const char *start_info = "", *offsets = "";
+    long long begin = c->offset;
+    if (code != 0) {
+        if (code != 209 && code != 210 && code != 19 && code != 20 && code != 21) wrong("pop refused", header, header_len);
+        else if (c->offset >= opt.until) { c->offset = 0; c->turn++; }
+        answered(c, slot, 0);
+        return;
+    }
+    unsigned found = walk_records(c, header + header_len, n - 8 - header_len);
+    int flag = -1, queue = -1, start_len = text_of(header, header_len, "\"startOffsetInfo\":\"", &start_info);
+    int offsets_len = text_of(header, header_len, "\"msgOffsetInfo\":\"", &offsets), commas = 0;
+    long long start = -1;
+    for (int i = 0; i < offsets_len; i++) commas += offsets[i] == ',';
+    if (memchr(start_info, ';', (size_t)start_len) || sscanf(start_info, "%d %d %lld", &flag, &queue, &start) != 3 || flag != 0 ||
+        queue != c->queue || start != begin || found == 0 || found > (unsigned)opt.batch || (unsigned)commas + 1 != found)
+        wrong("a pop's handles", header, header_len);
+    slot->opaque += TURNS * WINDOW_MAX;
+    slot->ending = (int)found;
+    pops_all++;
+    c->out_len += build_batch_ack(c->out + c->out_len, c, slot->opaque, start, found, number_of(header, header_len, "\"reviveQid\":"),
+                                  number_of(header, header_len, "\"popTime\":"));
+}
+
 static void take_frame(struct connection *c, const char *at, size_t n) {
     size_t header_len = get32(at + 4) & 0xffffff;
     const char *header = at + 8;
@@ -457,6 +527,12 @@ static void take_frame(struct connection *c, const char *at, size_t n) {
     unsigned place = (unsigned)(opaque - OPAQUE_BASE) % WINDOW_MAX;
     if (place >= (unsigned)opt.window || (long long)c->slots[place].opaque != opaque) { wrong("unexpected opaque", header, header_len); return; }
     struct slot *slot = &c->slots[place];
+    if (opt.mode == POP && slot->ending) {
+        if (code != 0 || n - 8 - header_len) wrong("an acknowledgement was refused, or a handle was stale", header, n - 8);
+        answered(c, slot, (unsigned)slot->ending);
+        return;
+    }
+    if (opt.mode == POP) { take_popped(c, slot, code, header, header_len, n); return; }
     if (c->is_consumer) { take_pulled(c, slot, code, header, header_len, n); return; }
     if (code != 0) wrong(opt.mode == TRANSACT ? slot->ending ? "commit refused" : "half refused" : opt.mode == BACK ? "send-back refused" : "send refused", header, header_len);
     else if (opt.mode == TRANSACT && !slot->ending) { end_half(c, slot, header, header_len); return; }
@@ -496,7 +572,7 @@ static void open_connection(struct connection *c, int index, int poll) {
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
     c->writable = 1;
     c->queue = index % opt.queues;
-    c->is_consumer = opt.mode == PULL || (opt.mode == LIVE && index < opt.queues);
+    c->is_consumer = opt.mode == PULL || opt.mode == POP || (opt.mode == LIVE && index < opt.queues);
     c->offset = opt.mode == LIVE ? -1 : 0;
     c->in = malloc(INPUT_BYTES);
     c->out = malloc(((size_t)opt.window + 2) * (frame_len + 1024) + (1u << 17));
@@ -561,11 +637,12 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(k, "--properties")) opt.properties = v;
         else if (!strcmp(k, "--binary")) opt.is_binary = atoi(v) != 0;
         else if (!strcmp(k, "--until")) opt.until = atoll(v);
+        else if (!strcmp(k, "--invisible")) opt.invisible = atoi(v);
         else if (!strcmp(k, "--offsets")) opt.offsets = v;
         else if (!strcmp(k, "--body")) opt.body = v;
         else if (!strcmp(k, "--seconds")) opt.seconds = atof(v);
         else if (!strcmp(k, "--warmup")) opt.warmup = atof(v);
-        else if (!strcmp(k, "--mode")) opt.mode = !strcmp(v, "pull") ? PULL : !strcmp(v, "redis") ? REDIS : !strcmp(v, "fixed") ? FIXED :
+        else if (!strcmp(k, "--mode")) opt.mode = !strcmp(v, "pull") ? PULL : !strcmp(v, "pop") ? POP : !strcmp(v, "redis") ? REDIS : !strcmp(v, "fixed") ? FIXED :
                                                !strcmp(v, "half") ? HALF : !strcmp(v, "transact") ? TRANSACT : !strcmp(v, "back") ? BACK :
                                                !strcmp(v, "live") ? LIVE : SEND;
         else { fprintf(stderr, "loadgen: unknown option %s\n", k); exit(2); }
@@ -574,6 +651,7 @@ static void parse(int argc, char **argv) {
         opt.size < 0 || opt.size > (1 << 19) || opt.queues < 1 || opt.queues > 9999 || strlen(opt.topic) > 127 || opt.per < 1 || strlen(opt.properties) > 512 ||
         (size_t)opt.per * ((size_t)opt.size + 1024) > 1 << 20 || (opt.mode == BACK) != (opt.offsets != NULL) ||
         opt.topics < 0 || opt.topics > 99999 || (opt.topics && opt.mode != SEND) || (opt.is_binary && opt.mode != SEND) || (opt.per > 1 && opt.mode != SEND) ||
+        (opt.mode == POP && (opt.window != 1 || opt.batch > 32 || opt.until < 1 || opt.connections > opt.queues)) ||
         (opt.mode == LIVE && (opt.connections <= opt.queues || opt.size < STAMP_DIGITS))) {
         fprintf(stderr, "loadgen: an option is missing or out of range\n");
         exit(2);
@@ -623,7 +701,8 @@ int main(int argc, char **argv) {
     read_body();
     if (opt.mode == REDIS) build_redis();
     else if (opt.mode == BACK) read_offsets();
-    else if (opt.mode != PULL) build_send();
+    else if (opt.mode != PULL && opt.mode != POP) build_send();
+    run_id = (long long)(now_ns() / 1000000);
     int poll = epoll_create1(0);
     unready = 1 + (opt.mode == LIVE ? opt.queues : 0);
     for (int i = 0; i < opt.connections; i++) open_connection(&connections[i], i, poll);
@@ -650,8 +729,8 @@ int main(int argc, char **argv) {
     measuring = 0;
     is_over = 1;
     drain(poll, connections);
-    printf("{\"messages\":%llu,\"seconds\":%.3f,\"rate\":%.0f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"cpu_us_per_message\":%.3f,\"answered\":%llu,\"errors\":%llu,\"first_error\":\"",
-           measured, took, (double)measured / took, quantile_us(.5), quantile_us(.99), quantile_us(.999), cpu_us, answered_all, errors);
+    printf("{\"messages\":%llu,\"seconds\":%.3f,\"rate\":%.0f,\"p50_us\":%.1f,\"p99_us\":%.1f,\"p999_us\":%.1f,\"cpu_us_per_message\":%.3f,\"answered\":%llu,\"received\":%llu,\"pops\":%llu,\"errors\":%llu,\"first_error\":\"",
+           measured, took, (double)measured / took, quantile_us(.5), quantile_us(.99), quantile_us(.999), cpu_us, answered_all, received_all, pops_all, errors);
     for (const char *p = first_error; *p; p++) if (*p >= ' ' && *p != '"' && *p != '\\') putchar(*p);
     printf("\"}\n");
     return errors ? 1 : 0;
