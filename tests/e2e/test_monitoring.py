@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,23 +20,28 @@ from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.client.transaction import Outcome, Rollback, TransactionProducer
 from gantry.errors import GantryError
-from gantry_operator.monitoring import alerts, dashboards
+from gantry_operator.monitoring import alerts, dashboards, proxyboard
 from testkit import stockdashboards
+from testkit.grpcclient import GrpcClient, message
 from testkit.localplay import Cluster
+from testkit.process import GantryProcess
 from testkit.prometheus import Prometheus, program, scraping
 from testkit.sources import ROOT
 
 PATIENCE_S = 120
 RULES = ROOT / "charts/gantrymq/alerts/gantrymq.yaml"
+BOARDS = (*dashboards.ALL, proxyboard.BOARD)
+ALERTS = [*(each for _, group in alerts.GROUPS for each in group), *proxyboard.ALERTS]
 # Panels whose series are there only when something is wrong: no load of this test makes it so, or may.
 ONLY_IN_TROUBLE = {
     "Outcome unknown, and refused": "no send is refused while the group is well (the late ones have a series)",
     "Members that disagree": "members of one group would have to subscribe differently",
+    "Trouble": "brokers would have to be away, or a proxy full",
     "Refused ends": "somebody would have to forge the end of a transaction",
 }
 
 
-async def load(name_server: str, seconds: float) -> None:
+async def load(name_server: str, grpc_port: int, seconds: float) -> None:
     """Something of everything that panels show."""
     until = time.monotonic() + seconds
 
@@ -51,10 +57,14 @@ async def load(name_server: str, seconds: float) -> None:
         TransactionProducer("payments", lambda message: Outcome.UNKNOWN, nameserver=name_server) as payments,
         Consumer("slow", nameserver=name_server, subscription={"orders": "*"}, listener=handles, settings=first),
         Consumer("broken", nameserver=name_server, subscription={"orders": "*"}, listener=fails, settings=first),
+        Consumer("poppers", nameserver=name_server, subscription={"orders": "*"}, listener=fails, mode="pop"),
+        GrpcClient(grpc_port) as client,
     ):
         while time.monotonic() < until:
             with suppress(GantryError):
                 await producer.send(Message("orders", b"an order"))
+                for topic in ("orders", "no-such-topic"):
+                    await client.send(message(topic))
                 await producer.send(Message("orders", b"later", delay_s=1.0))
                 await producer.send(Message("orders", b"much later", delay_level=5))
                 async with payments.transaction(Message("payments", b"paid")):
@@ -75,9 +85,13 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
     with Cluster(folder / "cluster", *flags, "--set", "transactions.immunity_s=1") as cluster:
         survey = cluster.survey()
         targets = [f"{survey.layout.address(who)}:{survey.layout.ports.http}" for who in survey.layout.members()]
-        with scraping(folder, targets, job="rocketmq", labels={"Cluster": "local", "Env": "test"}) as prometheus:
-            asyncio.run(load(cluster.name_server, 25))
-            yield prometheus, cluster.name_server
+        command = [sys.executable, "-m", "gantry.cli.main", "proxy", "--namesrv", cluster.name_server]
+        command += ["--bind", "127.0.0.1", "--grpc-port", "0", "--http-port", "0"]
+        with GantryProcess(folder / "proxy", command=command) as proxy:
+            targets.append("{}:{}".format(*proxy.addresses["http"]))
+            with scraping(folder, targets, job="rocketmq", labels={"Cluster": "local", "Env": "test"}) as prometheus:
+                asyncio.run(load(cluster.name_server, proxy.addresses["grpc"][1], 25))
+                yield prometheus, cluster.name_server
 
 
 def answered(text: str) -> str:
@@ -89,7 +103,7 @@ def answered(text: str) -> str:
 
 @pytest.mark.parametrize(
     ("title", "text"),
-    [(panel.title, query.text) for board in dashboards.ALL for panel in board.panels for query in panel.queries],
+    [(panel.title, query.text) for board in BOARDS for panel in board.panels for query in panel.queries],
 )
 def test_a_panel_shows_something(scraped: tuple[Prometheus, str], title: str, text: str) -> None:
     prometheus, _ = scraped
@@ -113,14 +127,14 @@ def test_what_all_members_of_a_group_have_is_counted_once(scraped: tuple[Prometh
 
 def test_a_variable_has_values(scraped: tuple[Prometheus, str]) -> None:
     prometheus, _ = scraped
-    for board in dashboards.ALL:
+    for board in BOARDS:
         for variable in board.variables:
             inside = variable.query.removeprefix("label_values(").removesuffix(")")
             metric, _, label = inside.rpartition(", ")
             assert prometheus.query(answered(f"count by ({label}) ({metric})")), (board.uid, variable.name)
 
 
-@pytest.mark.parametrize("alert", [each for _, group in alerts.GROUPS for each in group], ids=lambda each: each.name)
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda each: each.name)
 def test_an_alert_can_be_asked(scraped: tuple[Prometheus, str], alert: alerts.Alert) -> None:
     prometheus, _ = scraped
     prometheus.query(alert.text)  # ValueError with Prometheus' own words if it cannot
@@ -172,6 +186,30 @@ def _plays() -> dict[str, object]:
             "40m",
         ),
         "GantryGroupDisagrees": ({f'gantry_subscription_disagreements{{{here},group="g"}}': "2+0x60"}, "2m", "10m"),
+        "GantryReviveLate": (
+            {f'rocketmq_pop_revive_latency_milliseconds{{{here},queue_id="1"}}': "40000+0x60"},
+            "30s",
+            "3m",
+        ),
+        "GantryLeasesNearLimit": (
+            {
+                f"gantry_pop_open_messages{{{here}}}": "900000+0x60",
+                f"gantry_pop_open_messages_limit{{{here}}}": "1000000+0x60",
+            },
+            "5m",
+            "15m",
+        ),
+        "GantryProxiesGone": ({f'rocketmq_proxy_up{{{here},job="p"}}': "1 1 1 1 stale"}, "3m", "10m"),
+        "GantryProxyTrouble": (
+            {f'gantry_proxy_requests_total{{{here},rpc="SendMessage",code="INTERNAL_SERVER_ERROR"}}': "0+60x60"},
+            "4m",
+            "12m",
+        ),
+        "GantryProxyRefusesConnections": (
+            {f"gantry_proxy_connections_refused_total{{{here}}}": "0x10 5x60"},
+            "5m",
+            "12m",
+        ),
         "GantryTransactionsGivenUp": (
             {f'gantry_transactions_moved_total{{{here},kind="given_up"}}': "0x10 2x60"},
             "5m",
@@ -185,7 +223,7 @@ def _plays() -> dict[str, object]:
             "15m",
         ),
     }
-    assert stories.keys() == {each.name for _, group in alerts.GROUPS for each in group}
+    assert stories.keys() == {each.name for each in ALERTS}
     return {
         "rule_files": [str(RULES)],
         "evaluation_interval": "30s",

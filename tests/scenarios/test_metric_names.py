@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gantry.broker.broker import Broker
-from gantry.broker.metrics import exposition
+from gantry.broker.metrics import exposition, popmetrics
 from gantry.broker.metrics.exposition import Metrics
 from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
+from gantry.errors import Refusal
+from gantry.leaves.frames import Send
+from testkit.brokerplay import peer, running_broker, send
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.patience import HANG_S
+from testkit.popplay import ack_request, pop_request, popped
 from testkit.turning import until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, redeliveries_max=0, commit_every_s=0.05)
@@ -195,3 +200,51 @@ async def test_others_get_their_turns_while_a_long_text_is_made(tmp_path: Path) 
             await asyncio.sleep(0)
             turns += 1
         assert await making and turns > 50
+
+
+async def test_names_of_rocketmq_5_tell_what_became_of_popped_messages(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        for number in range(3):
+            assert (await client.call(send("orders", b"%d" % number))).code == 0
+        first = popped(await client.call(pop_request(invisible_ms=300)))
+        assert len(first) == 3
+        assert (await client.call(ack_request(first[0]))).code == 0
+        assert broker.parts is not None
+        counts = broker.parts.pops.service.counts
+        await until(lambda: counts.revived == 2)
+        await until(lambda: any(kind == "ACK" for _, _, kind, _ in counts.handled))
+        text = await shown(broker)
+        node = {"node_type": "broker", "node_id": "broker-a", "cluster": broker.parts.live.current.cluster}
+        of_group = {**node, "consumer_group": "workers", "topic": "orders"}
+        came = {**of_group, "put_status": "PUT_OK"}
+        name = "rocketmq_pop_revive_in_message_total"
+        queues = len({one.queue_id for one in first})
+        assert value(text, name, revive_message_type="CK", **came) == queues
+        assert value(text, name, revive_message_type="ACK", **came) == 1
+        assert value(text, "rocketmq_pop_revive_retry_messages_total", **came) == 2
+        queue = {**of_group, "queue_id": first[0].handle.split(" ")[3]}
+        name = "rocketmq_pop_revive_out_message_total"
+        assert value(text, name, revive_message_type="CK", **queue) == queues
+        assert value(text, name, revive_message_type="ACK", **queue) == 1
+        for name in ("rocketmq_pop_revive_latency", "rocketmq_pop_revive_latency_milliseconds"):
+            assert value(text, name, **node, queue_id=queue["queue_id"]) == 0
+
+
+async def test_an_ended_lease_that_waits_is_late(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        assert (await client.call(send("orders", b"m"))).code == 0
+        assert broker.parts is not None
+        pops = broker.parts.pops
+        append = pops.service.append
+
+        def full(sends: Sequence[Send]) -> int | Refusal:
+            return Refusal(14, "the disk is full") if sends[0].topic.startswith("%RETRY%") else append(sends)
+
+        pops.service.append = full  # type: ignore[method-assign]
+        (one,) = popped(await client.call(pop_request(invisible_ms=50)))
+        queue_id = one.handle.split(" ")[3]
+        topic = pops.service.rules.revive_topic
+        store = broker.parts.store
+        await until(lambda: (store.queue_range(topic, int(queue_id)) or (0, 0))[1] > 0)
+        await until(lambda: dict(popmetrics.revive_late_ms(broker.parts))[queue_id,] >= 20)
+        assert dict(popmetrics.revive_lag(broker.parts))[queue_id,] == 1

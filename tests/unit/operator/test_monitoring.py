@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 
 import pytest
 import yaml
 
 from gantry.broker.metrics.exposition import FAMILIES
-from gantry_operator.monitoring import alerts, dashboards
+from gantry.proxy.metrics import KINDS, ProxyMetrics
+from gantry_operator.monitoring import alerts, dashboards, proxyboard
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard
 from testkit.sources import ROOT
@@ -23,6 +25,11 @@ _LABELS = {"gantry_version"}
 
 def exposed() -> set[str]:
     return {family.name for family in FAMILIES} | {"process_resident_memory_bytes"}
+
+
+def of_proxies() -> set[str]:
+    text = ProxyMetrics(Counter({("SendMessage", "OK"): 1}), lambda: dict.fromkeys(KINDS, 0)).text().decode()
+    return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
 
 
 def named(text: str) -> set[str]:
@@ -41,7 +48,14 @@ def test_every_panel_asks_for_metrics_that_a_broker_exposes(dashboard: Dashboard
             assert named(query.text) and named(query.text) <= exposed(), (panel.title, query.text)
 
 
-@pytest.mark.parametrize("dashboard", dashboards.ALL, ids=lambda each: each.uid)
+def test_panels_and_alerts_of_proxies_ask_for_what_a_proxy_exposes() -> None:
+    asked = [query.text for panel in proxyboard.BOARD.panels for query in panel.queries]
+    for text in [*asked, *(alert.text for alert in proxyboard.ALERTS)]:
+        assert set(_METRIC.findall(text)) and set(_METRIC.findall(text)) <= of_proxies(), text
+    assert all(each.severity in ("critical", "warning") and len(each.do) > 40 for each in proxyboard.ALERTS)
+
+
+@pytest.mark.parametrize("dashboard", [*dashboards.ALL, proxyboard.BOARD], ids=lambda each: each.uid)
 def test_panels_have_a_help_and_fit_the_screen(dashboard: Dashboard) -> None:
     document = json.loads(json.dumps(dashboard.to_document()))
     panels = document["panels"]
@@ -74,4 +88,5 @@ def test_the_chart_holds_what_is_generated(name: str) -> None:
 
 def test_the_rule_file_is_what_prometheus_reads() -> None:
     found = yaml.safe_load(files()["alerts/gantrymq.yaml"])
-    assert [group["name"] for group in found["groups"]] == [*(name for name, _ in alerts.GROUPS), "gantrymq-operator"]
+    others = [name for name, _ in alerts.GROUPS]
+    assert [group["name"] for group in found["groups"]] == [*others, "gantrymq-proxies", "gantrymq-operator"]

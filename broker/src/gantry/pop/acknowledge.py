@@ -31,6 +31,7 @@ from gantry.leaves import fields, frames
 from gantry.leaves.frames import Command
 from gantry.pop import handle, records
 from gantry.pop.book import OpenLease, Verdict
+from gantry.pop.counts import ACK, LEASE
 from gantry.pop.handle import ReceiptHandle
 from gantry.pop.orderly_acks import VERDICT, OrderlyAcks
 from gantry.pop.records import LeaseKey, LeaseRecord
@@ -152,6 +153,8 @@ class AckHandlers:
         if isinstance(end, Refusal):
             return refusal(command, end)
         self._service.book.close(lease, (named.offset,))
+        self._service.counts.store(key, LEASE)
+        self._service.counts.store(lease.key, ACK)
         entry = self._context.store.reader.entry(key.topic, key.queue_id, named.offset)
         self._service.enter(record, lease.revive_queue, 0 if entry is None else entry[0])
         self._service.counts.changed += 1
@@ -204,6 +207,7 @@ class AckHandlers:
             return refusal(command, end)
         self._service.book.close(lease, (named.offset,))
         self._service.counts.dead += 1
+        self._service.counts.store(lease.key, ACK)
         self._park(connection, command, reply(command, ext={VERDICT: Verdict.OPEN.value}))
         return None
 
@@ -300,6 +304,8 @@ class AckHandlers:
         if not isinstance(end, Refusal):
             for lease, offsets in closed:
                 self._service.counts.acked += len(book.close(lease, offsets))
+                if offsets:
+                    self._service.counts.store(lease.key, ACK)
 
     def _park_done(self, connection: Connection, command: Command, answer: Command) -> Command | None:
         """Park the answer of something done; return another one, which is sent now."""

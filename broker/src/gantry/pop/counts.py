@@ -2,9 +2,18 @@
 
 Counts of messages and of requests are not mixed: `pops`, `empty`, `refused` and `cold` are requests, the others
 messages.  Nothing here is kept over a restart, and no decision reads it.
+
+Records of leases and acknowledgements (`stored`, `handled`) are counted by the kinds that RocketMQ's metrics have.
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gantry.pop.records import LeaseKey
+
+LEASE, ACK = "CK", "ACK"  # RocketMQ's PopReviveMessageType
 
 
 class PopCounts:
@@ -18,11 +27,14 @@ class PopCounts:
         "dead",
         "discarded",
         "empty",
+        "handled",
         "lost",
         "pops",
         "refused",
+        "retried",
         "revived",
         "stale",
+        "stored",
     )
 
     def __init__(self) -> None:
@@ -38,6 +50,9 @@ class PopCounts:
         self.discarded = 0  # open messages of deleted topics and groups
         self.cold = 0  # pops that waited for the disk
         self.by_group: dict[tuple[str, str], list[int]] = {}  # (topic, group) -> [messages, bytes] popped
+        self.stored: dict[tuple[str, str, str], int] = {}  # (topic, group, kind) -> records appended
+        self.handled: dict[tuple[str, str, str, int], int] = {}  # the same and the revive queue -> records handled
+        self.retried: dict[tuple[str, str], int] = {}  # (topic, group) -> copies in its retry topic
 
     def popped(self, topic: str, group: str, messages: int, sent_bytes: int) -> None:
         """Count an answer with messages of the topic or of its retry topic."""
@@ -45,3 +60,17 @@ class PopCounts:
         counted = self.by_group.setdefault((topic, group), [0, 0])
         counted[0] += messages
         counted[1] += sent_bytes
+
+    def store(self, key: LeaseKey, kind: str) -> None:
+        """Count a record about a lease that was appended."""
+        at = key.topic, key.group, kind
+        self.stored[at] = self.stored.get(at, 0) + 1
+
+    def handle(self, key: LeaseKey, kind: str, revive_queue: int) -> None:
+        """Count a record of a revive queue that was handled."""
+        at = key.topic, key.group, kind, revive_queue
+        self.handled[at] = self.handled.get(at, 0) + 1
+
+    def retry(self, group: str, topic: str, copies: int) -> None:
+        """Count copies of messages of a topic in the group's retry topic."""
+        self.retried[topic, group] = self.retried.get((topic, group), 0) + copies

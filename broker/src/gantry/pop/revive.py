@@ -29,12 +29,13 @@ from gantry.model import names
 from gantry.model.topic import TopicConfig
 from gantry.pop import handle, records
 from gantry.pop.book import OpenLease
-from gantry.pop.records import LeaseRecord
+from gantry.pop.counts import ACK, LEASE
+from gantry.pop.records import AckRecord, LeaseRecord
 from gantry.pop.service import PopService
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
-    from gantry.leaves.records import Entry, Record
+    from gantry.leaves.records import Entry
 
 _BATCH = 64
 _BYTES_MAX = 1 << 20
@@ -43,6 +44,7 @@ _REST_S = 5.0
 _EARLY_S = 0.01
 
 Renews = Callable[[OpenLease, int], int | None]
+_Passed = list[LeaseRecord | AckRecord | None]
 
 
 class _Ended(NamedTuple):
@@ -124,36 +126,44 @@ class Reviver:
             low = (store.queue_range(topic, queue_id) or (0, 0))[0]
             self._next[queue_id] = max(start, low)
             return 0 if low > start else _REST_S
-        ended, following, wait_s = self._gather(queue_id, start, found)
+        ended, passed, wait_s = self._gather(queue_id, start, found)
         if ended and not self._end(ended):
             for one in ended:
                 one.lease.is_ending = False
             return _RETRY_S
-        self._next[queue_id] = following
+        self._next[queue_id] = start + len(passed)
+        for read in passed:
+            if read is not None:
+                self._service.counts.handle(read.key, LEASE if isinstance(read, LeaseRecord) else ACK, queue_id)
         return wait_s
 
-    def _gather(self, queue_id: int, start: int, found: list[tuple[int, int, int]]) -> tuple[list[_Ended], int, float]:
-        """Return leases that end, the record behind them, and for how many seconds that one has to wait."""
+    def _gather(
+        self, queue_id: int, start: int, found: list[tuple[int, int, int]]
+    ) -> tuple[list[_Ended], _Passed, float]:
+        """Return leases that end, the records up to there, and for how many seconds the next one has to wait."""
         ended: list[_Ended] = []
+        passed: _Passed = []
         total = 0
         for offset, (log_offset, size, _) in enumerate(found, start):
-            lease, wait_s = self._ends(self._context.store.reader.record((log_offset, size, 0)))
+            record = self._context.store.reader.record((log_offset, size, 0))
+            read = None if record is None else records.read(record.properties, record.body)
+            lease, wait_s = self._ends(read)
             if wait_s:
-                return ended, offset, wait_s
+                return ended, passed, wait_s
             if lease is not None:
                 one = _Ended(lease, log_offset, self._places(lease))
                 if self._is_cold(one, queue_id, offset):
-                    return ended, offset, _REST_S
+                    return ended, passed, _REST_S
                 lease.is_ending = True
                 ended.append(one)
                 total += sum([size for _, size, _ in one.places])
+            passed.append(read)
             if total > _BYTES_MAX:
-                return ended, offset + 1, 0.0
-        return ended, start + len(found), 0.0
+                break
+        return ended, passed, 0.0
 
-    def _ends(self, record: Record | None) -> tuple[OpenLease | None, float]:
+    def _ends(self, read: LeaseRecord | AckRecord | None) -> tuple[OpenLease | None, float]:
         """Return the open lease that ends with this record, and for how many seconds it has to wait."""
-        read = None if record is None else records.read(record.properties, record.body)
         if not isinstance(read, LeaseRecord):
             return None, 0.0
         lease = self._service.book.find(read.key)
@@ -198,6 +208,7 @@ class Reviver:
         sends: list[Send] = []
         retried: dict[tuple[str, str], int] = {}
         revived = dead = lost = 0
+        counts = self._service.counts
         now_ms = self._context.clock.now_ms()
         renewed = []
         for one in ended:
@@ -211,7 +222,8 @@ class Reviver:
             for copy, fate in copies:
                 is_dead = isinstance(fate, MoveToDeadLetters)
                 dead, revived = dead + is_dead, revived + (not is_dead)
-                retried[one.lease.key.group, one.lease.key.topic] = 1
+                at = one.lease.key.group, one.lease.key.topic
+                retried[at] = retried.get(at, 0) + (not is_dead)
                 sends.append(copy)
         if sends:
             end = self._service.append(sends)
@@ -220,12 +232,14 @@ class Reviver:
                 return False
         for lease, until_ms in renewed:
             self._service.book.renew(lease, until_ms)
+            counts.store(lease.key, LEASE)
         for one in ended:
             if not any(one.lease is lease for lease, _ in renewed):
                 self._service.book.end(one.lease)
-        counts = self._service.counts
         counts.revived, counts.dead, counts.lost = counts.revived + revived, counts.dead + dead, counts.lost + lost
-        for group, topic in retried:
+        for (group, topic), count in retried.items():
+            if count:
+                counts.retry(group, topic, count)
             self.on_copies(group, handle.normal_topic(topic, group)[0])
         return True
 

@@ -21,7 +21,7 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.pop import records
 from gantry.pop.book import LeaseBook, OpenLease
-from gantry.pop.counts import PopCounts
+from gantry.pop.counts import ACK, LEASE, PopCounts
 from gantry.pop.lives import Lives
 from gantry.pop.positions import Positions
 from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord, Place
@@ -123,7 +123,10 @@ class PopService:
         end = self.append(sends)
         if isinstance(end, Refusal):
             return end
+        for lease, _ in older:
+            self.counts.store(lease.key, ACK)
         for record, log_offset in found:
+            self.counts.store(record.key, LEASE)
             self.enter(record, revive_queue, log_offset)
         return None
 

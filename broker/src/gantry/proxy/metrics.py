@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 
 _LABELS = 'node_type="proxy",proxy_mode="cluster"'
-_KINDS = {
+KINDS = {
     "connections": ("gantry_proxy_connections", "gauge", "Connections of clients."),
     "connections_refused": (
         "gantry_proxy_connections_refused_total",
@@ -25,7 +25,7 @@ _KINDS = {
 
 
 class ProxyMetrics:
-    """Makes the text; `answered` counts calls by RPC and code, `gauges` returns the numbers of `_KINDS`."""
+    """Makes the text; `answered` counts calls by RPC and code, `gauges` returns the numbers of `KINDS`."""
 
     def __init__(self, answered: Counter[tuple[str, str]], gauges: Callable[[], Mapping[str, int]]) -> None:
         self._answered = answered
@@ -36,7 +36,7 @@ class ProxyMetrics:
         lines = ["# HELP rocketmq_proxy_up Whether the proxy serves.", "# TYPE rocketmq_proxy_up gauge"]
         lines.append(f"rocketmq_proxy_up{{{_LABELS}}} 1")
         for key, value in self._gauges().items():
-            name, kind, text = _KINDS[key]
+            name, kind, text = KINDS[key]
             lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")
         name = "gantry_proxy_requests_total"
         lines += (f"# HELP {name} Answered calls by RPC and code.", f"# TYPE {name} counter")

@@ -153,6 +153,24 @@ _CONSUMPTION = (
         "Members of {{ $labels.group }} subscribe to {{ $labels.topic }} differently: messages are skipped",
         "Give all members of a group the same subscription; a rolling deployment does this for a moment.",
     ),
+    Alert(
+        "GantryReviveLate",
+        "max by (instance) (rocketmq_pop_revive_latency_milliseconds) > 30000",
+        "1m",
+        "warning",
+        "{{ $labels.instance }} is {{ $value | humanize }} ms late with messages whose lease ended",
+        "They come again only when it has caught up. Its log says what ended leases wait for: a full disk, a topic "
+        "that cannot be made. Else look at gantry_loop_lag_seconds and the disk.",
+    ),
+    Alert(
+        "GantryLeasesNearLimit",
+        "gantry_pop_open_messages > 0.8 * gantry_pop_open_messages_limit",
+        "10m",
+        "warning",
+        "{{ $value }} popped messages of {{ $labels.instance }} are not acknowledged",
+        "At pop.leases_total_max pops find nothing. gantry_group_open_messages says whose they are: consumers that "
+        "hang, or take more than they handle.",
+    ),
 )
 _TRANSACTIONS = (
     Alert(

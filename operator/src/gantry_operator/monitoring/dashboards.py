@@ -4,48 +4,30 @@
     replication     masters, in-sync sets, lag, for how long a master may serve
     topics          topics and consumer groups: rates, lag, retries, dead letters, delays
     transactions    open halves and their age, checks and their answers, halves that were given up
+    pop             popped messages and their leases (`popboard`)
 
 Only metrics that a broker exposes are used here (a test compares), and each panel says what to do about it.
 """
 
 from __future__ import annotations
 
-from gantry_operator.monitoring.panels import Dashboard, Panel, PanelType, Query, Row, Variable
+from gantry_operator.monitoring import popboard
+from gantry_operator.monitoring.panels import Dashboard, Query, Row, Variable
+from gantry_operator.monitoring.queries import OF_BROKERS as _VARIABLES
+from gantry_operator.monitoring.queries import lines as _lines
+from gantry_operator.monitoring.queries import of as _of
+from gantry_operator.monitoring.queries import quantile as _quantile
+from gantry_operator.monitoring.queries import rate as _rate
+from gantry_operator.monitoring.queries import stat as _stat
 
-_VARIABLES = (
-    Variable("cluster", "label_values(gantry_broker_info, cluster)", "Cluster"),
-    Variable("instance", 'label_values(gantry_broker_info{cluster=~"$cluster"}, instance)', "Broker"),
-)
 _OF_TOPICS = (
     *_VARIABLES,
     Variable("topic", 'label_values(gantry_topic_messages_total{instance=~"$instance"}, topic)', "Topic"),
     Variable("group", 'label_values(gantry_group_lag_messages{instance=~"$instance"}, consumer_group)', "Group"),
 )
-_HERE = 'instance=~"$instance"'
 _WRITTEN, _CONFIRMED = 'mark="written"', 'mark="confirmed"'
 _NO_SLAVE, _GIVEN_UP = 'reason!="a slave"', 'kind="given_up"'
 _TOPIC, _GROUP = 'topic=~"$topic"', 'consumer_group=~"$group"'
-
-
-def _of(metric: str, *labels: str) -> str:
-    chosen = ",".join((_HERE, *labels))
-    return f"{metric}{{{chosen}}}"
-
-
-def _rate(metric: str, *labels: str, by: str = "instance") -> str:
-    return f"sum by ({by}) (rate({_of(metric, *labels)}[$__rate_interval]))"
-
-
-def _quantile(share: float, metric: str) -> str:
-    return f"histogram_quantile({share}, sum by (le, instance) (rate({_of(f'{metric}_bucket')}[$__rate_interval])))"
-
-
-def _stat(title: str, text: str, help_: str, unit: str = "short", bad_from: float | None = None) -> Panel:
-    return Panel(title, help_, (Query(text, title.lower()),), unit, PanelType.STAT, bad_from)
-
-
-def _lines(title: str, help_: str, *queries: Query, unit: str = "short") -> Panel:
-    return Panel(title, help_, queries, unit)
 
 
 OVERVIEW = Dashboard(
@@ -384,4 +366,4 @@ TRANSACTIONS = Dashboard(
     _VARIABLES,
 )
 
-ALL = (OVERVIEW, REPLICATION, TOPICS, TRANSACTIONS)
+ALL = (OVERVIEW, REPLICATION, TOPICS, TRANSACTIONS, popboard.BOARD)

@@ -78,6 +78,39 @@ def revive_lag(parts: Parts) -> Iterator[Sample]:
         yield (str(queue_id),), max(0, (parts.store.queue_range(topic, queue_id) or (0, 0))[1] - following)
 
 
+def revive_late_ms(parts: Parts) -> Iterator[Sample]:
+    """Yield by revive queue how long its first record that is not handled has been there, in ms; 0 without one."""
+    topic = parts.pops.service.rules.revive_topic
+    for queue_id, following in parts.pops.reviver.following.items():
+        stored_ms = parts.store.reader.store_time(topic, queue_id, following)
+        yield (str(queue_id),), 0 if stored_ms is None else max(0, parts.clock.now_ms() - stored_ms)
+
+
+def _is_known(parts: Parts, topic: str, group: str) -> bool:
+    return parts.topics.get(topic) is not None and parts.groups.get(group) is not None
+
+
+def revive_in(parts: Parts) -> Iterator[Sample]:
+    """Yield how many records about leases were stored, by group, topic of the queue and kind."""
+    for (topic, group, kind), count in list(parts.pops.service.counts.stored.items()):
+        if _is_known(parts, topic, group):
+            yield (group, topic, kind, "PUT_OK"), count
+
+
+def revive_out(parts: Parts) -> Iterator[Sample]:
+    """Yield how many records of the revive queues were handled, by group, topic, queue and kind."""
+    for (topic, group, kind, queue_id), count in list(parts.pops.service.counts.handled.items()):
+        if _is_known(parts, topic, group):
+            yield (group, topic, str(queue_id), kind), count
+
+
+def revive_retries(parts: Parts) -> Iterator[Sample]:
+    """Yield how many messages whose lease ended were put into retry topics, by group and topic of the queue."""
+    for (topic, group), count in list(parts.pops.service.counts.retried.items()):
+        if _is_known(parts, topic, group):
+            yield (group, topic, "PUT_OK"), count
+
+
 FAMILIES: tuple[Family, ...] = (
     Family(
         COUNTER, "gantry_pops", "Answers to pops: with messages (found), without (empty), refused.", ("result",), _pops
@@ -103,6 +136,13 @@ FAMILIES: tuple[Family, ...] = (
         "Popped messages that are not acknowledged; see pop.leases_total_max.",
         (),
         one(lambda p: p.pops.service.book.open),
+    ),
+    Family(
+        GAUGE,
+        "gantry_pop_open_messages_limit",
+        "How many there may be (pop.leases_total_max).",
+        (),
+        one(lambda p: p.pops.service.rules.leases_total_max),
     ),
     Family(
         COUNTER,
