@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import grpc
 import pytest
 
 from gantry.client.admin import Admin
@@ -145,6 +146,34 @@ def test_a_proxy_that_cannot_serve_says_why(tmp_path: Path, nameserver: str, fla
         assert process.wait() == 2
         assert flags[0] in process.stderr() or flags[1] in process.stderr()
         assert "Traceback" not in process.stderr()
+
+
+async def test_a_killed_proxy_of_standalone_comes_back_on_its_port(tmp_path: Path) -> None:
+    folder = tmp_path / "store"
+    command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(folder), "--grpc-port", "0"]
+    with GantryProcess(folder, command=command) as process:
+        port = process.addresses["grpc"][1]
+        async with Admin(nameserver="{}:{}".format(*process.addresses["nameserver"])) as admin:
+            await admin.create_topic("Tea", queues=1, attributes={"message.type": "NORMAL"})
+            await admin.create_group(GROUP)
+        async with GrpcClient(port) as client:
+            found = await received(client, "Tea")
+        (former,) = children(process.popen.pid)
+        os.kill(former, signal.SIGKILL)
+        async with asyncio.timeout(HANG_S), GrpcClient(port) as client:
+            while True:
+                try:
+                    answer = await client.ack(GROUP, "Tea", handle(found))
+                    break
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.1)
+            assert answer.status.code == pb.OK, "a lease is the broker's, and the keys of handles are kept"
+        (present,) = children(process.popen.pid)
+        assert present != former
+        assert process.popen.poll() is None
+        assert "the proxy ended with -9; it is started again in 0.5 s, the broker goes on" in process.stderr()
+        assert process.stop() == 0
+        assert not await asyncio.to_thread(alive, [present])
 
 
 @pytest.mark.shows("standalone --grpc-port")

@@ -3,6 +3,9 @@
 A child's standard input is a pipe that the parent never writes to.  When it closes, the parent is gone, and the child
 stops.  So no child is left over, however the parent ended.  A child has a session of its own: Ctrl-C in a terminal
 reaches the parent only, which stops it.
+
+`KeptProxy` starts the proxy of `standalone` again when it ends: leases are the broker's and the keys of handles are in
+a file, so its clients only have to connect again.  Between two starts it waits, longer each time, for 30 s at most.
 """
 
 from __future__ import annotations
@@ -12,9 +15,10 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gantry.errors import ConfigError
+from gantry.transport.tasks import cancelled, watched
 
 log = logging.getLogger("gantry")
 
@@ -22,6 +26,8 @@ CHILD = "GANTRY_PROXY_CHILD"  # in the environment of a child: one of the two ki
 ALONE, SHARED = "alone", "shared"  # whether other processes listen on its port
 _READY_S = 60.0
 _STOP_S = 15.0
+_PAUSE_FIRST_S, _PAUSE_LAST_S = 0.5, 30.0
+_LONG_S = 60.0  # one that ran for so long has not failed at its start: the next pause is the first again
 
 
 class ProxyChild:
@@ -70,3 +76,62 @@ class ProxyChild:
             with contextlib.suppress(ProcessLookupError):
                 process.kill()
             await process.wait()
+
+
+class KeptProxy:
+    """A proxy that is started again when it ends; start() and stop() once each."""
+
+    def __init__(self, flags: Callable[[int], Sequence[str]], port: int, end: Callable[[], None]) -> None:
+        """flags: of a proxy that listens on this port; 0 is any free one, and the same one after the first start.
+
+        end: called when no proxy will be started again, because of a fault of this class; `failure` says which.
+        """
+        self.failure: str | None = None
+        self._end = end
+        self._flags = flags
+        self._port = port
+        self._child: ProxyChild | None = None
+        self._keeping: asyncio.Task[None] | None = None
+
+    async def start(self) -> str:
+        """Start the first one. Return the text after its `ready`; ConfigError when it does not get ready."""
+        said = await self._started()
+        _, _, port = said.split()[0].rpartition(":")
+        self._port = int(port)
+        self._keeping = watched(self._keep(), "gantry-proxy", self._kept)
+        return said
+
+    async def stop(self) -> None:
+        """Stop the present one, and start no other."""
+        if self._keeping is not None:
+            await cancelled([self._keeping])
+        if self._child is not None:
+            await self._child.stop()
+
+    def _kept(self, error: BaseException | None) -> None:
+        self.failure = "the proxy is not watched any more"
+        log.error("%s", self.failure, exc_info=error)
+        self._end()
+
+    async def _started(self) -> str:
+        self._child = ProxyChild(self._flags(self._port))
+        return await self._child.start()
+
+    async def _keep(self) -> None:
+        loop = asyncio.get_running_loop()
+        pause_s = _PAUSE_FIRST_S
+        while True:
+            assert self._child is not None, "start() has made the first one"
+            began_at = loop.time()
+            why = f"ended with {await self._child.wait()}"
+            if loop.time() - began_at >= _LONG_S:
+                pause_s = _PAUSE_FIRST_S
+            while True:
+                log.error("the proxy %s; it is started again in %g s, the broker goes on", why, pause_s)
+                await asyncio.sleep(pause_s)
+                pause_s = min(_PAUSE_LAST_S, 2 * pause_s)
+                try:
+                    log.warning("the proxy serves again: %s", await self._started())
+                    break
+                except (ConfigError, OSError) as error:
+                    why = f"did not start ({error})"

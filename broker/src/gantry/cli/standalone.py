@@ -1,7 +1,7 @@
 """`gantry standalone --data DIR`: name server and broker in one process, on one folder.
 
 With the extra `proxy` of the distribution, RocketMQ 5's clients (gRPC) are served on port 8081 too: by a process of its
-own, so that the broker's speed and memory stay what they are.
+own, so that the broker's speed and memory stay what they are.  When it ends it is started again; the broker goes on.
 
 For first steps, for tests and for programs that start their own broker.  It listens on this machine only unless --bind
 is given, because this version has no authentication.  Files are small (64 MiB segments); a folder keeps the sizes that
@@ -16,13 +16,14 @@ import importlib.util
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.standalonekeys import NO_PORT
-from gantry.cli.proxychild import ProxyChild
+from gantry.cli.proxychild import KeptProxy
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     GRPC,
@@ -90,10 +91,8 @@ class Standalone:
         self._end = end
         settings = NameServerSettings(host=config.network.bind, port=config.standalone.nameserver_port, http_port=None)
         self._name_server = NameServer(settings)
-        self._proxy: ProxyChild | None = None
+        self._proxy: KeptProxy | None = None
         self._proxy_says = ""  # what its line `ready` names
-        self._proxy_failure: str | None = None
-        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Start the name server, then the broker, which registers there, and the proxy."""
@@ -103,7 +102,8 @@ class Standalone:
         if self._config.standalone.grpc_port == NO_PORT or not _has_proxy():
             await self.broker.start()
             return
-        self._proxy = ProxyChild(_proxy_flags(self._config, own))
+        port = self._config.standalone.grpc_port
+        self._proxy = KeptProxy(partial(_proxy_flags, self._config, own), port, self._end)
         # Both at the same time: each takes about as long as the other.
         starting = asyncio.ensure_future(self._proxy.start())
         try:
@@ -111,12 +111,9 @@ class Standalone:
             self._proxy_says = await starting
         finally:
             starting.cancel()
-        self._watching = asyncio.create_task(self._watch(self._proxy))
 
     async def stop(self) -> None:
         """Stop the proxy, then the broker, which unregisters, then the name server."""
-        if self._watching is not None:
-            self._watching.cancel()
         if self._proxy is not None:
             await self._proxy.stop()
         if self.broker is not None:
@@ -138,13 +135,7 @@ class Standalone:
 
     def failure(self) -> str | None:
         """Return why it had to end; None when it was asked to."""
-        return self._proxy_failure or (self.broker.failure if self.broker else None)
-
-    async def _watch(self, proxy: ProxyChild) -> None:
-        code = await proxy.wait()
-        self._proxy_failure = f"the proxy ended with {code}"
-        log.error("%s", self._proxy_failure)
-        self._end()
+        return (self._proxy and self._proxy.failure) or (self.broker.failure if self.broker else None)
 
 
 def _has_proxy() -> bool:
@@ -152,15 +143,15 @@ def _has_proxy() -> bool:
     return all(importlib.util.find_spec(name) for name in ("grpc", "grpc_health", "grpc_reflection"))
 
 
-def _proxy_flags(config: BrokerConfig, nameserver: str) -> list[str]:
+def _proxy_flags(config: BrokerConfig, nameserver: str, port: int) -> list[str]:
     folder = Path(config.store.root).expanduser() / "config"
     keys = config.standalone
     flags = [
-        "--namesrv", nameserver, "--bind", config.network.bind, "--grpc-port", str(keys.grpc_port), "--http-port", "-1",
+        "--namesrv", nameserver, "--bind", config.network.bind, "--grpc-port", str(port), "--http-port", "-1",
         "--handle-key-file", str(folder / "proxyHandleKeys"), "--log-level", _log_level(),
     ]  # fmt: skip
     if config.network.advertise:
-        flags += ["--advertise", reachable(config.network.advertise, keys.grpc_port)] if keys.grpc_port else []
+        flags += ["--advertise", reachable(config.network.advertise, port)] if port else []
     if keys.tls_cert:
         return [*flags, "--tls-cert", keys.tls_cert, "--tls-key", keys.tls_key]
     return [*flags, "--tls-self-signed", str(folder)]
