@@ -200,6 +200,7 @@ def _plays() -> dict[str, object]:
             "15m",
         ),
         "GantryProxiesGone": ({f'rocketmq_proxy_up{{{here},job="p"}}': "1 1 1 1 stale"}, "3m", "10m"),
+        "GantryProxyReachesNoBroker": ({f"gantry_proxy_ready{{{here}}}": "0+0x60"}, "30s", "3m"),
         "GantryProxyTrouble": (
             {f'gantry_proxy_requests_total{{{here},rpc="SendMessage",code="INTERNAL_SERVER_ERROR"}}': "0+60x60"},
             "4m",

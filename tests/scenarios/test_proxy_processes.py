@@ -8,6 +8,7 @@ import selectors
 import signal
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -197,7 +198,42 @@ async def test_metrics_have_the_proxys_name_of_rocketmq_and_count_answers(tmp_pa
             assert 'gantry_proxy_requests_total{rpc="Heartbeat",code="OK"} 1' in text
             assert 'gantry_proxy_requests_total{rpc="SendMessage",code="MESSAGE_CORRUPTED"} 1' in text
             assert "gantry_proxy_connections 1" in text
-            assert "1 clients" in await asyncio.to_thread(page, process.addresses["http"][1], "readyz")
+            assert "gantry_proxy_ready 1" in text
+            assert "1 clients" in await asyncio.to_thread(page, process.addresses["http"][1], "healthz")
+
+
+async def test_a_proxy_is_ready_while_a_broker_answers_and_lives_without(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with GantryProcess(store) as cluster:
+        address = "{}:{}".format(*cluster.addresses["nameserver"])
+        ports = [str(cluster.addresses[name][1]) for name in ("nameserver", "broker")]
+        with proxy(tmp_path, address, "--http-port", "0") as process:
+            http = process.addresses["http"][1]
+            await asyncio.to_thread(answers, http, "readyz", 200)
+            cluster.kill()
+            assert "no broker can be reached: " in await asyncio.to_thread(answers, http, "readyz", 503)
+            assert "clients" in await asyncio.to_thread(answers, http, "healthz", 200)
+            assert "gantry_proxy_ready 0" in await asyncio.to_thread(page, http, "metrics")
+            command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(store), "--grpc-port", "-1"]
+            command += ["--nameserver-port", ports[0], "--broker-port", ports[1]]
+            with GantryProcess(store, command=command):
+                await asyncio.to_thread(answers, http, "readyz", 200)
+            assert process.popen.poll() is None
+
+
+def answers(port: int, name: str, wanted: int) -> str:
+    """The text of a page when it has this HTTP status; AssertionError when it has another one for long."""
+    until = time.monotonic() + HANG_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=HANG_S) as answer:
+                status, text = int(answer.status), str(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            status, text = error.code, error.read().decode()
+        if status == wanted:
+            return text
+        assert time.monotonic() < until, f"/{name} is {status} ({text}), expected {wanted}"
+        time.sleep(0.1)
 
 
 def page(port: int, name: str) -> str:

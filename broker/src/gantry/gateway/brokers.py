@@ -23,6 +23,7 @@ from gantry.client.requests.question import Question
 from gantry.clock import Clock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
+from gantry.model import names
 from gantry.model.route import TopicRoute
 from gantry.model.subscription import GroupConfig
 from gantry.transport.connection import Connection
@@ -194,6 +195,10 @@ class Brokers:
                     raise
             self._masters.forget("")
             await asyncio.sleep(_PAUSE_S)
+
+    async def knock(self, address: str) -> None:
+        """Ask a broker for anything, to know that it answers; RefusedError, UnreachableError, OutcomeUnknownError."""
+        await self.session.ask(address, admin_requests.topic_config(names.TEMPLATE_TOPIC), _ASK_S)
 
     async def tell_all(self, question: Callable[[], Question[None]]) -> None:
         """Send a request to every master; a failure is logged, because it is sent again or ends by itself."""

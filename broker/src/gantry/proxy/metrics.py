@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 _LABELS = 'node_type="proxy",proxy_mode="cluster"'
 KINDS = {
+    "ready": ("gantry_proxy_ready", "gauge", "1 while a broker can be reached, as /readyz says."),
     "connections": ("gantry_proxy_connections", "gauge", "Connections of clients."),
     "connections_refused": (
         "gantry_proxy_connections_refused_total",

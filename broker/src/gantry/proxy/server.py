@@ -29,6 +29,7 @@ from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy import routes
 from gantry.proxy.acceptor import Acceptor, listening_socket
 from gantry.gateway.brokers import Brokers
+from gantry.gateway.reach import Reach
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.handles import Handles
 from gantry.proxy.metrics import ProxyMetrics
@@ -93,6 +94,7 @@ class Proxy:
         self.telemetry = Telemetry(self.brokers, self.clients)
         self.receiving = ReceiveCalls(self.brokers, self.clients, handles, clock.now_ms)
         self._presence = OwnerReports(self.brokers, self.clients, self.receiving)
+        self.reach = Reach(self.brokers.masters, self.brokers.knock)
         self.service = Service(
             self.brokers,
             self.clients,
@@ -120,12 +122,13 @@ class Proxy:
         self._server = self._made(target)
         self.brokers.start()
         self._presence.start()
+        self.reach.start()
         await self._server.start()
         for name in ("", SERVICE):
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         if settings.http_port is not None:
-            verdict = self._verdict
-            self._http = HealthServer(settings.host, settings.http_port, lambda: self.metrics.text, verdict, verdict)
+            verdicts = self._is_alive, self._is_ready
+            self._http = HealthServer(settings.host, settings.http_port, lambda: self.metrics.text, *verdicts)
             self.http_port = await self._http.start()
         self._acceptor.start()
         log.info("gRPC on port %d, %s", self.port, "plain text and TLS" if settings.tls else "plain text")
@@ -145,6 +148,7 @@ class Proxy:
             await self._acceptor.close()
         if self._http is not None:
             await self._http.close()
+        await self.reach.close()
         await self._presence.close()
         await self.brokers.close()
         if self._folder is not None:
@@ -161,6 +165,7 @@ class Proxy:
     def _gauges(self) -> dict[str, int]:
         acceptor = self._acceptor
         return {
+            "ready": int(self._is_ready()[0]),
             "connections": 0 if acceptor is None else len(acceptor.open),
             "connections_refused": 0 if acceptor is None else acceptor.refused,
             "clients": len(self.clients),
@@ -169,8 +174,11 @@ class Proxy:
             "checks_dropped": self.transactions.checks_dropped,
         }
 
-    def _verdict(self) -> tuple[bool, str]:
+    def _is_alive(self) -> tuple[bool, str]:
         return self._server is not None, f"{len(self.clients)} clients"
+
+    def _is_ready(self) -> tuple[bool, str]:
+        return self.reach.verdict() if self._server is not None else (False, "the proxy ends")
 
 
 def _advertised(addresses: Sequence[tuple[str, int]]) -> pb.Endpoints | None:

@@ -24,6 +24,12 @@ BOARD = Dashboard(
             "Now",
             (
                 stat("Processes", f"sum({of('rocketmq_proxy_up')})", "Proxies, each worker counted, that serve."),
+                stat(
+                    "Not ready",
+                    f"count({of('gantry_proxy_ready')} == 0) or vector(0)",
+                    "Processes that reach no broker; /readyz says why.",
+                    bad_from=1,
+                ),
                 stat("Clients", f"sum({of('gantry_proxy_clients')})", "Clients that called lately."),
                 stat("Connections", f"sum({of('gantry_proxy_connections')})", "Connections of clients."),
                 stat(
@@ -91,6 +97,15 @@ ALERTS = (
         "No proxy answers any more: clients that speak gRPC are not served",
         "Do its pods run (kubectl get pods -l gantrymq.io/component=proxy)? Their log says why they end. If proxies "
         "were removed on purpose, the alert ends within an hour.",
+    ),
+    Alert(
+        "GantryProxyReachesNoBroker",
+        "gantry_proxy_ready == 0",
+        "1m",
+        "critical",
+        "{{ $labels.instance }} reaches no broker and is not ready",
+        "Its log and /readyz say what it tried. Do brokers and name servers run, and may proxies connect to them "
+        "(NetworkPolicies)? It is ready again by itself.",
     ),
     Alert(
         "GantryProxyTrouble",
