@@ -19,7 +19,9 @@ OTHERS = {
 NOW_MS = 1_700_000_000_000
 HOST = bytes((10, 0, 0, 1)) + (10911).to_bytes(4, "big")
 NAMES = [*sorted(pure.BY_LEVEL), pure.CANCELS, b"UNIQ_KEY", b"TAGS", b"KEYS", b"X", b"", b"DELAYS", b"REAL"]
-NUMBERS = [b"0", b"3", b"007", b"99", b"-1", b"+5", b"soon", b"9" * 15, b"1" + b"0" * 15, b"9" * 40, b"1" * 18]
+BITS = [pure.CANCEL_BIT, pure.LEASE_BIT, pure.RETIME_BIT, pure.LEASE_BIT | pure.RETIME_BIT]
+EDGES = [b"%d" % (number - one) for number in (1 << 60, 1 << 61) for one in (0, 1)]
+NUMBERS = [b"0", b"3", b"007", b"99", b"-1", b"+5", b"soon", *EDGES, b"9" * 15, b"1" + b"0" * 15, b"9" * 40, b"1" * 18]
 values = st.one_of(
     st.sampled_from([b"", *NUMBERS, b"orders", "主题".encode(), b"%RETRY%g", b"HALF", b"a\x01b", b"\xff"]),
     st.integers(NOW_MS - 5, NOW_MS + 5000).map(lambda number: b"%d" % number),
@@ -107,7 +109,7 @@ def test_entries_at_offsets(data: bytes, at: int, count: int, first: int, steps:
 places = st.tuples(
     st.one_of(st.integers(0, 3000), st.integers(-(2**63), 2**63 - 1)),
     st.one_of(st.integers(0, 1100), st.sampled_from([-1, 0x7FFFFFFF, -(2**31)])),
-    st.one_of(st.sampled_from([NOW_MS, NOW_MS + 1, 17, -1, NOW_MS | pure.CANCEL_BIT]), st.integers(0, 2**62)),
+    st.one_of(st.sampled_from([NOW_MS, NOW_MS + 1, 17, -1, *[NOW_MS | bit for bit in BITS]]), st.integers(0, 2**62)),
 )
 
 

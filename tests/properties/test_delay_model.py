@@ -27,6 +27,9 @@ _KINDS = st.one_of(
     st.tuples(st.just("step"), st.integers(1, 3)),
     st.tuples(st.just("jump"), st.integers(-5_000, 5_000)),
     st.tuples(st.just("recall"), st.integers(0, 50)),
+    st.tuples(st.just("retime"), st.integers(0, 50)),
+    st.tuples(st.just("retime"), st.integers(0, 50)),
+    st.tuples(st.just("old handle"), st.integers(0, 50)),
     st.tuples(st.just("stop"), st.integers(0, 2)),
 )
 
@@ -41,6 +44,7 @@ class Sent:
     is_kept: bool = False
     is_doubtful: bool = False  # not acknowledged when the power went
     is_recalled: bool = False
+    former: list[str] = field(default_factory=list)  # handles of times that were changed
 
 
 @dataclass
@@ -114,6 +118,31 @@ class Model:
         self.acknowledged()  # asking flushed
 
 
+    def retime(self, number: int) -> None:
+        """Give a message that waits a time up to some seconds earlier or later, perhaps the same or none."""
+        now_ms = self.play.clock.now_ms()
+        waiting = [one for one in self.sent.values() if one.is_kept and one.handle and one.due_ms > now_ms]
+        if not waiting:
+            return
+        one = waiting[number % len(waiting)]
+        delay_ms = max(0, (one.due_ms - now_ms) * (number % 5) // 2)
+        answer = self.play.ask(24044, topic="orders", recallHandle=one.handle, delayMs=delay_ms)
+        self.acknowledged()
+        if answer.code == 0:
+            one.former.append(one.handle)
+            one.handle, one.due_ms = answer.ext["recallHandle"], now_ms + delay_ms
+        elif answer.code != 17:  # the topic is made again by the first delivery after a kill
+            assert one.is_recalled or one.due_ms <= self.latest_ms, "not delivered, and refused"
+
+    def use_old_handle(self, number: int) -> None:
+        former = [handle for one in self.sent.values() for handle in one.former]
+        if former:
+            handle = former[number % len(former)]
+            code, ext = (370, {}) if number % 2 else (24044, {"delayMs": 1_000})
+            assert self.play.ask(code, topic="orders", recallHandle=handle, **ext).code in (604, 17)
+            self.acknowledged()
+
+
 @settings(max_examples=30, deadline=None)
 @given(st.lists(_KINDS, max_size=50), st.randoms(use_true_random=False), st.sampled_from([Flush.SYNC, Flush.ASYNC]))
 def test_none_is_early_none_comes_twice_and_none_is_lost(
@@ -137,6 +166,10 @@ def test_none_is_early_none_comes_twice_and_none_is_lost(
             model.ahead_ms += max(number, 0)
         elif kind == "recall":
             model.recall(number)
+        elif kind == "retime":
+            model.retime(number)
+        elif kind == "old handle":
+            model.use_old_handle(number)
         elif kind == "stop" and (flush is Flush.SYNC or number < 2):
             model.stop(number, rng)
         model.look()

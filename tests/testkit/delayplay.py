@@ -99,7 +99,9 @@ class DelayPlay:
         self.service = DelayService(
             self.store, self.state, self.topics, self.gate, self.clock, self.rules, self._say
         )
-        intake = DelayIntake(self.clock, self.rules, lambda: waiting(self.store, self.service.book), "b")
+        intake = DelayIntake(
+            self.clock, self.rules, lambda: waiting(self.store, self.service.book), "b", self.topics.is_http_queue
+        )
         self.sending = SendHandler(admission, appender, 100, HalfIntake(lambda: 0, 0, lambda group: None), intake)
         self.handlers = DelayHandlers(self.service, self.store, self.acks, self.topics, self.clock, "b")
         self.connection = FakeConnection()
@@ -187,10 +189,15 @@ class DelayPlay:
             pass
         self.store.tick(self.clock.now_ms())
 
+    def command(self, code: int, **ext: str | int) -> frames.Command:
+        """A request."""
+        return frames.Command(code, opaque=next(self._opaques), ext={name: str(one) for name, one in ext.items()})
+
     def ask(self, code: int, **ext: str | int) -> frames.Command:
         """A request that answers at once or after a flush."""
-        command = frames.Command(code, opaque=next(self._opaques), ext={name: str(one) for name, one in ext.items()})
-        handler = {370: self.handlers.recall, 24012: self.handlers.cancel, 45: self.handlers.offsets}[code]
+        command = self.command(code, **ext)
+        on = self.handlers
+        handler = {370: on.recall, 24044: on.retime, 24012: on.cancel, 45: on.offsets}[code]
         answer = handler(self.connection, command)  # type: ignore[arg-type]
         self.flush()
         if answer is not None:

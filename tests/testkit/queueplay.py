@@ -112,3 +112,15 @@ class QueuePlay(PopPlay):
         request.code = RequestCode.PEEK_MESSAGE
         reply = self.ask_now(request)
         return [one.body for one in popped(reply, GROUP)] if reply.code == 0 else []
+
+    def commit(self, handle: str, delay_ms: int = 1_000) -> str | None:
+        """Give a delayed message another time; its new handle, None when that is refused."""
+        answer = self.ask(RequestCode.RETIME_DELAYED, topic=QUEUE, recallHandle=handle, delayMs=delay_ms)
+        assert answer.code in (ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION), answer.remark
+        return answer.ext["recallHandle"] if answer.code == 0 else None
+
+    def cancel(self, handle: str) -> bool:
+        """Delete a delayed message; whether it was still waiting."""
+        answer = self.ask(RequestCode.RECALL_MESSAGE, topic=QUEUE, recallHandle=handle, producerGroup="g")
+        assert answer.code in (ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION), answer.remark
+        return answer.code == 0

@@ -63,3 +63,30 @@ async def test_a_queue_is_the_same_after_a_restart(tmp_path: Path) -> None:
         config = broker.parts.topics.get(QUEUE)
         assert config is not None and config.attributes == {httpqueue.ID: ID, httpqueue.LIFE_S: "3600"}
         assert [one.body for one in popped(await client.call(taken()), GROUP)] == [b"2", b"9"]
+
+
+async def test_a_notification_says_nothing_of_messages_whose_life_is_over(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        assert (await client.call(made(life_s=5))).code == 0
+        assert (await client.call(send(QUEUE, b"old", queue_id=3))).code == 0
+        ext = {"consumerGroup": GROUP, "topic": QUEUE, "queueId": "-1", "bornTime": "0", "pollTime": "0"}
+        asked = await client.call(Command(RequestCode.NOTIFICATION, ext=ext))
+        assert (asked.code, asked.ext["hasMsg"]) == (0, "false")
+        now_ms = str(int(time.time() * 1000))
+        assert (await client.call(send(QUEUE, b"young", queue_id=3, g=now_ms))).code == 0
+        assert (await client.call(Command(RequestCode.NOTIFICATION, ext=ext))).ext["hasMsg"] == "true"
+
+
+async def test_a_delayed_message_gets_another_time_over_the_wire(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        assert (await client.call(made())).code == 0
+        pairs = {"TIMER_DELAY_MS": str(6 * 86_400_000), "UNIQ_KEY": "K"}
+        sent = await client.call(send(QUEUE, b"m", queue_id=15, pairs=pairs))
+        ext = {"topic": QUEUE, "recallHandle": sent.ext["recallHandle"], "delayMs": "60000"}
+        answer = await client.call(Command(RequestCode.RETIME_DELAYED, ext=ext))
+        assert answer.code == 0 and answer.ext["recallHandle"] != sent.ext["recallHandle"]
+        assert (await client.call(Command(RequestCode.RETIME_DELAYED, ext=ext))).code == 604
+        ext |= {"recallHandle": answer.ext["recallHandle"], "delayMs": "0"}
+        assert (await client.call(Command(RequestCode.RETIME_DELAYED, ext=ext))).ext["recallHandle"] == ""
+        (one,) = popped(await client.call(taken(pollTime=int(HANG_S * 1000))), GROUP)
+        assert (one.body, one.queue_id, one.properties["UNIQ_KEY"]) == (b"m", 15, "K")

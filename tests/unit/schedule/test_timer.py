@@ -59,6 +59,7 @@ STEPS = st.lists(
         st.tuples(st.just("add"), st.integers(-5_000, 200_000)),
         st.tuples(st.just("pass"), st.integers(0, 90_000)),
         st.tuples(st.just("jump back"), st.integers(0, 50_000)),
+        st.tuples(st.just("remove"), st.integers(0, 60)),
     ),
     max_size=60,
 )
@@ -74,6 +75,11 @@ def test_the_timer_delivers_each_once_and_none_early(steps: list[tuple[str, int]
             offset = len(dues)
             dues[offset] = pending[offset] = now_ms + number
             timer.add(offset, now_ms + number)
+        elif kind == "remove":
+            offset = number % (len(dues) + 1)
+            assert timer.has(offset, dues.get(offset, now_ms)) == (offset in pending)
+            assert timer.remove(offset, dues.get(offset, now_ms)) == (offset in pending)
+            pending.pop(offset, None)
         else:
             now_ms += number if kind == "pass" else -number
             for offset in run_until(timer, dues, now_ms):
@@ -82,3 +88,30 @@ def test_the_timer_delivers_each_once_and_none_early(steps: list[tuple[str, int]
         assert timer.pending == len(pending)
         assert timer.first_due_ms() <= min(pending.values(), default=timer.first_due_ms())
         assert timer.first_offset() is None or not pending or timer.first_offset() <= min(pending)
+
+
+def test_offsets_are_removed_while_their_bucket_goes_to_near() -> None:
+    for moved in (0, 1, 2):
+        timer = Timer()
+        dues = {offset: START_MS + offset % 100 for offset in range(600)}
+        timer.add_all(list(dues), list(dues.values()))
+        slices = timer.approach(START_MS + BUCKET_MS, lambda offsets: [START_MS + at % 100 for at in offsets])
+        for _ in range(moved):
+            next(slices)
+        gone = {0, 255, 256, 300, 511, 599}
+        assert all(timer.remove(offset, dues[offset]) for offset in gone)
+        assert not any(timer.has(offset, dues[offset]) or timer.remove(offset, dues[offset]) for offset in gone)
+        for _ in slices:
+            pass
+        assert timer.pending == 594
+        assert set(run_until(timer, dues, START_MS + 200)) == set(dues) - gone
+        assert timer.pending == 0 and not timer.has(1, dues[1])
+
+
+def test_a_slot_of_which_all_was_removed_does_not_stop_the_others() -> None:
+    timer = Timer()
+    timer.horizon_ms = START_MS + BUCKET_MS
+    for offset in range(3):
+        timer.add(offset, START_MS + 100 * offset)
+    assert timer.remove(1, START_MS + 100)
+    assert run_until(timer, {}, START_MS + 300) == [0, 2]

@@ -181,7 +181,9 @@ def assemble(
     batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions)
     delays = DelayService(store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say)
-    delay_intake = DelayIntake(clock, delays.rules, lambda: waiting(store, delays.book), config.name)
+    delay_intake = DelayIntake(
+        clock, delays.rules, lambda: waiting(store, delays.book), config.name, topics.is_http_queue
+    )
     settling.redirect = delay_intake.redirect
     intake = HalfIntake(
         lambda: len(transactions.book.open),

@@ -30,15 +30,19 @@ REAL_QUEUE = b"REAL_QID"
 OUT_MS = b"TIMER_OUT_MS"
 ROLLED = b"TIMER_ROLL_TIMES"
 CARRIED = b"GANTRY_CARRIED"  # ours: the log offset of the record that this copy stands for
+RETIMED = b"GANTRY_RETIMED"
+"""Ours: the place of the timer topic that this record replaces, see `schedule.retimes`."""
 CANCELS = b"TIMER_DEL_UNIQKEY"
 LEVEL = b"DELAY"
 TIMES = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
-OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, CARRIED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
+OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, CARRIED, RETIMED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
 BY_LEVEL = OURS | frozenset({LEVEL, *TIMES})
 
 CANCEL_BIT = 1 << 62
 LEASE_BIT = 1 << 61
 """Set in the code of a message for a revive topic: a lease of popped messages, or an acknowledgement."""
+RETIME_BIT = 1 << 60
+"""Set in the code of a message that replaces another one of the timer topic."""
 HASH_MAX = 1 << 32
 """From here on a code of the timer topic is a time; below it is a tag hash."""
 
@@ -182,13 +186,15 @@ def _level_code(entry: Entry, levels_ms: Sequence[int]) -> int:
 
 def timer_code(text: bytes, otherwise: int) -> int:
     """The code of a timer record with these properties; `otherwise` when they name no time."""
-    out, cancels, topic = pick(text, (OUT_MS, CANCELS, REAL_TOPIC))
+    out, cancels, topic, retimed = pick(text, (OUT_MS, CANCELS, REAL_TOPIC, RETIMED))
     out_ms = None if out is None else fields.integer(out.decode("utf-8", "replace"))
-    if out_ms is None or not HASH_MAX <= out_ms < LEASE_BIT:
+    if out_ms is None or not HASH_MAX <= out_ms < RETIME_BIT:
         return otherwise
     if cancels is not None:
         return out_ms | CANCEL_BIT
-    return out_ms | LEASE_BIT if topic is not None and topic.startswith(_REVIVE_PREFIX) else out_ms
+    if topic is not None and topic.startswith(_REVIVE_PREFIX):
+        return out_ms | LEASE_BIT
+    return out_ms if retimed is None else out_ms | RETIME_BIT
 
 
 def pack_coded(entries: Sequence[Entry], found: Sequence[int]) -> bytes:
@@ -203,7 +209,7 @@ def entries_at(
 ) -> list[Place]:
     """The queue entries at these queue offsets, up to the first that is not among the `count` from buffer[at] on.
 
-    The entry at buffer[at] is that of queue offset `first`.  Codes are without LEASE_BIT.
+    The entry at buffer[at] is that of queue offset `first`.  Codes are without LEASE_BIT and RETIME_BIT.
     """
     if at < 0:
         raise ValueError(f"delays: entries from {at} on")
@@ -213,7 +219,7 @@ def entries_at(
         if not first <= offset < first + count:
             break
         log_offset, size, code = _ENTRY.unpack_from(buffer, at + (offset - first) * ENTRY_BYTES)
-        found.append((log_offset, size, code & ~LEASE_BIT if code >= LEASE_BIT else code))
+        found.append((log_offset, size, code & ~(LEASE_BIT | RETIME_BIT) if code >= RETIME_BIT else code))
     return found
 
 

@@ -134,8 +134,10 @@ class Taker:
         if position is None:
             position = self._first(wish, flag, topic, queue_id)
         until_s = self._context.clock.monotonic() + SIFT_S
+        if self._service.lives.from_ms(wish.topic) is not None:
+            found, used = self.read_from(wish, at, max(first, position), 1, FETCHES_MAX, until_s, moves=False)
+            return found is not None or used >= FETCHES_MAX
         fetched = self._fetch(wish, at, max(first, position), 1, until_s)
-        self._drop_expired(wish, fetched)
         return fetched.is_cold or fetched.status is FetchStatus.FOUND or fetched.status in _PASSED
 
     def look(self, wish: Wish) -> Catch:

@@ -19,9 +19,11 @@ class DelayCounts:
         "carried",
         "delivered",
         "discarded",
+        "expired",
         "late_sum_s",
         "latenesses",
         "recalls",
+        "retimed",
         "stuck",
         "unreadable",
     )
@@ -30,10 +32,12 @@ class DelayCounts:
         self.delivered = {LEVEL: 0, TIMER: 0}
         self.cancelled = 0  # not delivered, because they were cancelled
         self.discarded = 0  # not delivered, because their topic was deleted
+        self.expired = 0  # not delivered, because their life was over
         self.carried = 0  # copied to the log's end, because their segment was about to go
         self.stuck = 0  # now: those to be copied for that reason that find no room
         self.unreadable = 0  # records that could not be read, or without topic and queue of delivery
         self.recalls = 0  # accepted requests to cancel a message
+        self.retimed = 0  # accepted requests to give a message another time
         self.latenesses = [0] * (len(LATENESS_BOUNDS_S) + 1)
         self.late_sum_s = 0.0
 

@@ -36,7 +36,7 @@ CARRIED = delays.CARRIED
 CANCELS = delays.CANCELS
 RECALL_TAG = b"_RECALL_TAG_"
 
-_HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, delays.LEVEL, b"__STARTDELIVERTIME")
+_HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, delays.RETIMED, delays.LEVEL, b"__STARTDELIVERTIME")
 
 
 class RequestedDelay(NamedTuple):

@@ -1,4 +1,5 @@
-"""Requests about delayed messages: RECALL_MESSAGE (370), GET_ALL_DELAY_OFFSET (45), and administration.
+"""Requests about delayed messages: RECALL_MESSAGE (370), RETIME_DELAYED (24044, ours), GET_ALL_DELAY_OFFSET (45), and
+administration.
 
 A recall names a message by topic, due time and unique key (`handles`); one that is not pending is refused, so that
 success means: it will not be delivered.  RocketMQ's broker answers success for any key.
@@ -22,7 +23,8 @@ from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
 from gantry.metadata.topics import Topics
 from gantry.model import names
-from gantry.schedule import disguise, handles
+from gantry.schedule import disguise, handles, retimes
+from gantry.schedule.intake import longest_ms
 from gantry.schedule.lines import Line
 from gantry.schedule.places import DelayedEntry
 from gantry.schedule.service import DelayService
@@ -74,24 +76,59 @@ class DelayHandlers:
 
     def recall(self, connection: Connection, command: Command) -> Command | None:
         """RECALL_MESSAGE: cancel a producer's pending message; refused when no such message is pending."""
+        one = self._named(headers.parse(command.code, command.ext))
+        if isinstance(one, Refusal):
+            return refusal(command, one)
+        return self._take_back(connection, command, one)
+
+    def retime(self, connection: Connection, command: Command) -> Command | None:
+        """RETIME_DELAYED: give a producer's pending message another time, and a new handle; refused like a recall.
+
+        The answer has `recallHandle`, which is empty for a delay of 0: that message is delivered at once.
+        """
         header = headers.parse(command.code, command.ext)
+        one, delay_ms = self._named(header), header.integer("delayMs")
+        if isinstance(one, Refusal):
+            return refusal(command, one)
+        longest_ms = self._longest_ms(one.address.topic)
+        if not 0 <= delay_ms <= longest_ms:
+            remark = f"delayMs[{delay_ms}] is illegal, it has to be from 0 to {longest_ms} ms"
+            return reply(command, ResponseCode.INVALID_PARAMETER, remark)
+        due_ms = self._clock.now_ms() + delay_ms
+        send = self._service.changes.retime(one.record, one.place, due_ms)
+        if isinstance(send, Refusal):
+            return refusal(command, send)
+        if command.is_oneway:
+            return None
+        unique_key = one.address.unique_key.decode("utf-8", "replace")
+        times = retimes.times_of(send.properties)
+        handle = handles.Handle(one.address.topic, self._broker_name, due_ms, unique_key, times)
+        answer = reply(command, ext={"recallHandle": handles.encode(handle) if delay_ms else ""})
+        self._acks.park(self._store.written.offset, connection, frames.encode(answer), 1)
+        return None
+
+    def _named(self, header: headers.Header) -> _Pending | Refusal:
+        """Return the pending message that a handle names, or RocketMQ's refusal."""
         if not self._service.rules.is_recall_allowed:
-            return reply(command, ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+            return Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         topic, handle = header.text("topic"), handles.decode(header.text("recallHandle"))
         if self._topics.get(topic) is None:
-            return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         if handle is None:
-            return _illegal(command, "recall failed, the handle cannot be read")
+            return _illegal("recall failed, the handle cannot be read")
         if handle.topic != topic or handle.broker != self._broker_name:
-            return _illegal(command, f"recall failed, the handle is for {handle.topic} on {handle.broker}")
+            return _illegal(f"recall failed, the handle is for {handle.topic} on {handle.broker}")
         ahead_ms = handle.due_ms - self._clock.now_ms()
-        if not 0 < ahead_ms <= self._service.rules.delay_max_ms:
-            return _illegal(command, "recall failed, timestamp invalid")
-        wanted = self._find(handle.unique_key, names.TIMER_TOPIC)
-        for one in wanted:
-            if one.address.topic == topic and one.place.due_ms == handle.due_ms:
-                return self._take_back(connection, command, one)
-        return _illegal(command, "recall failed, no such message waits for its delivery")
+        if not 0 < ahead_ms <= self._longest_ms(topic):
+            return _illegal("recall failed, timestamp invalid")
+        for one in self._find(handle.unique_key, names.TIMER_TOPIC):
+            is_same = one.address.topic == topic and one.place.due_ms == handle.due_ms
+            if is_same and retimes.times_of(one.record.properties) == handle.times:
+                return one
+        return _illegal("recall failed, no such message waits for its delivery")
+
+    def _longest_ms(self, topic: str) -> int:
+        return longest_ms(self._service.rules, self._topics.is_http_queue(topic))
 
     async def page(self, connection: Connection, command: Command) -> Command:
         """LIST_DELAYED: what is pending, lines first, each in the order in which it was stored, page by page."""
@@ -128,7 +165,7 @@ class DelayHandlers:
 
     def _take_back(self, connection: Connection, command: Command, one: _Pending) -> Command | None:
         address = one.address
-        refused: Refusal | None = self._service.take_back(
+        refused: Refusal | None = self._service.changes.cancel(
             address.topic, address.unique_key, one.place.due_ms, connection.born_host
         )
         if refused is not None:
@@ -163,7 +200,7 @@ class DelayHandlers:
         return self._pending_at(place, 0)
 
     def _pending_at(self, place: DelayedEntry | None, level: int) -> _Pending | None:
-        """Return the pending message at this place; None for cancels, cancelled ones and leases."""
+        """Return the pending message at this place; None for cancels, leases, and what will not be delivered."""
         if place is None or not place.size or place.is_cancel or place.is_lease:
             return None
         if not level and not self._service.is_pending(place):
@@ -171,6 +208,8 @@ class DelayHandlers:
         record = self._store.reader.record((place.log_offset, place.size, 0))
         address = None if record is None else disguise.address(record.properties)
         if record is None or address is None or self._service.book.cancels.has(place.due_ms, address):
+            return None
+        if self._service.is_over(address.topic, record.born_ms):
             return None
         return _Pending(record, address, place, level)
 
@@ -204,8 +243,8 @@ class DelayHandlers:
         }
 
 
-def _illegal(command: Command, remark: str) -> Command:
-    return reply(command, ResponseCode.ILLEGAL_OPERATION, remark)
+def _illegal(remark: str) -> Refusal:
+    return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
 
 
 def _log_offset(text: str) -> int | None:

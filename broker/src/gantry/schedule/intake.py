@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.leaves import delays, properties
-from gantry.model import names
+from gantry.model import httpqueue, names
 from gantry.schedule import disguise
 from gantry.schedule.rules import DelayRules
 from gantry.wire.codes import ResponseCode
@@ -33,6 +33,11 @@ _CANCEL_WITHOUT_TIME = Refusal(
 )
 
 
+def longest_ms(rules: DelayRules, is_http_queue: bool) -> int:
+    """Return how far ahead a message of a topic may be delivered, in ms."""
+    return max(rules.delay_max_ms, httpqueue.DELAY_MS_MAX) if is_http_queue else rules.delay_max_ms
+
+
 def waiting(store: Store, book: DelayBook) -> int:
     """Return how many timer messages of the log are not delivered; a cancel counts until it is dispatched."""
     return book.timer.pending + max(0, store.next_queue_offset(names.TIMER_TOPIC, 0) - book.timer_end)
@@ -41,12 +46,20 @@ def waiting(store: Store, book: DelayBook) -> int:
 class DelayIntake:
     """Takes delayed messages in; `waiting` returns how many timer messages of the log are not delivered."""
 
-    def __init__(self, clock: Clock, rules: DelayRules, waiting: Callable[[], int], broker_name: str) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        rules: DelayRules,
+        waiting: Callable[[], int],
+        broker_name: str,
+        is_http_queue: Callable[[str], bool] = lambda topic: False,
+    ) -> None:
         self._clock = clock
         self._rules = rules
         self._waiting = waiting
         self._hidden = 0  # timer messages that are to be appended
         self._broker_name = broker_name
+        self._is_http_queue = is_http_queue
 
     def wants(self, send: Send) -> bool:
         """Whether an admitted message asks for a delay; a dead letter is not delayed, whatever it asks for."""
@@ -60,18 +73,19 @@ class DelayIntake:
         ahead_ms = delay.at_ms - self._clock.now_ms()
         if send.traits & properties.TRAIT_TIMER_CANCEL and (delay.level or ahead_ms <= 0):
             return _CANCEL_WITHOUT_TIME
-        return None if delay.level or ahead_ms <= 0 else self._time_fault(ahead_ms)
+        return None if delay.level or ahead_ms <= 0 else self._time_fault(ahead_ms, send.topic)
 
-    def _time_fault(self, ahead_ms: int) -> Refusal | None:
+    def _time_fault(self, ahead_ms: int, topic: str) -> Refusal | None:
         rules = self._rules
         if not rules.has_times:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR, "times of delivery are switched off (delays.times); use a delay level"
             )
-        if ahead_ms > rules.delay_max_ms:
+        allowed_ms = longest_ms(rules, self._is_http_queue(topic))
+        if ahead_ms > allowed_ms:
             return Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"delivery in {ahead_ms / 1000:.0f} s, {rules.delay_max_ms // 1000} s ahead are allowed",
+                f"delivery in {ahead_ms / 1000:.0f} s, {allowed_ms // 1000} s ahead are allowed",
             )
         if self._waiting() + self._hidden >= rules.pending_max:
             return Refusal(

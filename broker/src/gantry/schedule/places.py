@@ -27,6 +27,7 @@ class DelayedEntry(NamedTuple):
     due_ms: int
     is_cancel: bool = False
     is_lease: bool = False  # of popped messages, or an acknowledgement of some
+    is_retime: bool = False  # it replaces another one
 
 
 class DelayedEntries:
@@ -75,7 +76,8 @@ class DelayedEntries:
                 return None
             code = delays.timer_code(record.properties, record.store_ms)
         is_cancel, is_lease = code & duetimes.CANCEL_BIT != 0, code & duetimes.LEASE_BIT != 0
-        return DelayedEntry(log_offset, size, offset, duetimes.due_ms(code), is_cancel, is_lease)
+        is_retime = code & duetimes.RETIME_BIT != 0
+        return DelayedEntry(log_offset, size, offset, duetimes.due_ms(code), is_cancel, is_lease, is_retime)
 
     def of_line(self, line: Line, count_max: int) -> list[DelayedEntry]:
         """What is next in a line; a place of size 0 stands for what is no longer there, due at once."""

@@ -2,7 +2,7 @@
 
     the document                what was delivered when it was saved (`progress`)
     the log from `log` on       deliveries name the record that they were made of: these are delivered as well
-    the timer topic's queue     everything else in it is pending
+    the timer topic's queue     everything else in it is pending, but for what a later record replaces (`retimes`)
     a level's queue             everything behind the last one that was delivered is pending
 
 Where RocketMQ's broker wrote last, the document has nothing about the timer.  Then `timercheck` says up to which time
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from gantry.leaves import delays, fields
 from gantry.model import names
-from gantry.schedule import disguise
+from gantry.schedule import disguise, retimes
 from gantry.schedule.book import DelayBook
 from gantry.schedule.lines import Line
 from gantry.schedule.places import DelayedEntries, DelayedEntry
@@ -59,6 +59,8 @@ def read_back(
     last_ms = 0
     for found in _pieces(store, places, range(low, high)):
         for place in found:
+            if place.is_retime:
+                _replace(store, book, place)
             if book.eras.is_done(place.offset, place.due_ms) or place.log_offset in marks.carried:
                 continue
             if place.log_offset in marks.delivered:
@@ -189,6 +191,14 @@ def _enter(store: Store, book: DelayBook, place: DelayedEntry, rolled: dict[byte
     book.timer.add(place.offset, place.due_ms)
     if place.is_lease:
         book.leases.append(place)
+
+
+def _replace(store: Store, book: DelayBook, place: DelayedEntry) -> None:
+    """Remove the place that this record replaces, also when the record was delivered or copied since."""
+    record = store.reader.record((place.log_offset, place.size, 0))
+    replaced = None if record is None else retimes.replaced_by(record.properties)
+    if replaced is not None and replaced.offset < place.offset:
+        book.timer.remove(replaced.offset, replaced.due_ms)
 
 
 def _find_rolled(store: Store, places: DelayedEntries, offsets: range, rolled: dict[bytes, int]) -> Iterator[None]:

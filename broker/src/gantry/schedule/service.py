@@ -29,6 +29,7 @@ from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.schedule import disguise, recovery
 from gantry.schedule.book import DelayBook, Flight
+from gantry.schedule.changes import Changes
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
 from gantry.schedule.lines import NEVER, Line
 from gantry.schedule.places import DelayedEntries, DelayedEntry
@@ -82,7 +83,8 @@ class DelayService:
         self._gate = gate
         self._clock = clock
         self._say = say
-        self._undressing = Undressing(store.reader, self.book, topics, self.counts, say)
+        self._undressing = Undressing(store.reader, self.book, topics, self.counts, clock, say)
+        self.changes = Changes(self.book, self.counts, gate, clock, self.write)
         self._file = ProgressFile(store, state, self.book, clock)
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
@@ -108,7 +110,11 @@ class DelayService:
         """Return whether a timer message is still to be delivered; right also after the clock was set back."""
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms)
-        return place.due_ms > now_ms and not self.book.eras.is_done(place.offset, place.due_ms)
+        return place.due_ms > now_ms and self.book.timer.has(place.offset, place.due_ms)
+
+    def is_over(self, topic: str, born_ms: int) -> bool:
+        """Return whether the life of a message of this topic is over, so that it will not be delivered."""
+        return self._undressing.is_over(topic, born_ms)
 
     def deliver(self) -> Iterator[None] | None:
         """Deliver what is due, batch by batch; None when nothing is due, or soon."""
@@ -216,18 +222,6 @@ class DelayService:
         for place in places:
             self.counts.deliver(kind, now_ms - place.due_ms)
         return start
-
-    def take_back(self, topic: str, unique_key: bytes, due_ms: int, host: bytes) -> Refusal | None:
-        """Cancel the pending message of this name and due time.  It takes effect at once; it is final when the log is
-        confirmed up to its end.
-        """
-        if self._gate.refusal is not None:
-            return self._gate.refusal
-        if not self.write([disguise.cancel(topic, unique_key, due_ms, (self._clock.now_ms(), host))]):
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the cancel was not written")
-        self.book.cancels.add(due_ms, disguise.cancel_key(topic, unique_key))
-        self.counts.recalls += 1
-        return None
 
     def write(self, sends: list[Send], is_owed: bool = False, is_scanned: bool = False) -> bool:
         """Append a run of the broker's own; False when that is not possible now.  See `Store.append`."""

@@ -17,11 +17,12 @@ from array import array
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 SLOT_MS = 10
 BUCKET_MS = 10_000
+NOTHING = -1
 
 _PIECE = 256
 
@@ -35,6 +36,10 @@ class Timer:
         self._far: dict[int, array[int]] = {}
         self._near: dict[int, deque[int]] = {}
         self._slots: list[int] = []  # a heap of the ends of near slots
+        # The far bucket that goes to near, how many of its offsets have gone, and what was removed from the rest.
+        self._moving = NOTHING
+        self._moved = 0
+        self._gone: set[int] = set()
         self._lows: dict[int, int] = {}  # by near slot: the lowest offset that ever was in it
 
     def add(self, offset: int, due_ms: int) -> None:
@@ -72,7 +77,11 @@ class Timer:
             # Nothing is added here any more: what is due below the horizon goes to near at once.
             for at in range(0, len(offsets), _PIECE):
                 piece = offsets[at : at + _PIECE]
+                self._moving, self._moved = bucket, at + len(piece)
                 for offset, due_ms in zip(piece, dues_of(piece), strict=True):
+                    if offset in self._gone:
+                        self._gone.remove(offset)
+                        continue
                     if due_ms is None:
                         self.pending -= 1
                         continue
@@ -83,6 +92,7 @@ class Timer:
                         self._add_near(offset, due_ms)
                 yield
             del self._far[bucket]
+            self._moving = NOTHING
 
     def _add_near(self, offset: int, due_ms: int) -> None:
         slot = -(-due_ms // SLOT_MS) * SLOT_MS
@@ -111,6 +121,42 @@ class Timer:
         if not offsets:
             del self._near[slot], self._lows[slot]
             heappop(self._slots)
+
+    def has(self, offset: int, due_ms: int) -> bool:
+        """Return whether this offset, due then, is pending."""
+        return self._find(offset, due_ms) is not None
+
+    def remove(self, offset: int, due_ms: int) -> bool:
+        """Remove a pending offset that is due at this time; return False when it is not pending."""
+        found = self._find(offset, due_ms)
+        if found is None:
+            return False
+        self.pending -= 1
+        slot = -(-due_ms // SLOT_MS) * SLOT_MS
+        if isinstance(found, deque):
+            found.remove(offset)
+            if not found:
+                del self._near[slot], self._lows[slot]
+                self._slots.remove(slot)
+                heapify(self._slots)
+        elif due_ms < self.horizon_ms:
+            self._gone.add(offset)
+        else:
+            del found[bisect_left(found, offset)]
+            if not found:
+                del self._far[due_ms // BUCKET_MS]
+        return True
+
+    def _find(self, offset: int, due_ms: int) -> array[int] | deque[int] | None:
+        """Return the container that has this offset, due then."""
+        near = self._near.get(-(-due_ms // SLOT_MS) * SLOT_MS)
+        if near is not None and offset in near:
+            return near
+        far = self._far.get(due_ms // BUCKET_MS)
+        at = -1 if far is None else bisect_left(far, offset)
+        if far is None or at == len(far) or far[at] != offset or offset in self._gone:
+            return None
+        return None if self._moving == due_ms // BUCKET_MS and at < self._moved else far
 
     def next_ms(self) -> int:
         """Return when `due` may have something next: at the end of the first near slot, else at the horizon."""

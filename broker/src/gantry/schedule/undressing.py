@@ -1,6 +1,7 @@
 """Making the message that consumers get of a delayed record, or finding out why it is not delivered.
 
-Not delivered, and counted: cancelled messages, and messages for a topic that was deleted since.  A topic that is
+Not delivered, and counted: cancelled messages, messages for a topic that was deleted since, and messages of an HTTP
+queue whose life is over (`gantry.queue.life_s`).  A topic that is
 missing for any other reason (it was made just before a crash, and only delayed messages were sent to it) is created
 again.
 """
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from gantry.clock import Clock
 from gantry.leaves import runs
 from gantry.metadata.topics import Topics
 from gantry.model import names
@@ -32,12 +34,19 @@ class Undressing:
     """Makes the real messages of delayed records.  Loop thread only."""
 
     def __init__(
-        self, reader: Reader, book: DelayBook, topics: Topics, counts: DelayCounts, say: Callable[[str, str], object]
+        self,
+        reader: Reader,
+        book: DelayBook,
+        topics: Topics,
+        counts: DelayCounts,
+        clock: Clock,
+        say: Callable[[str, str], object],
     ) -> None:
         self._reader = reader
         self._book = book
         self._topics = topics
         self._counts = counts
+        self._clock = clock
         self._say = say
 
     def run(self, found: Sequence[Place]) -> list[Send] | None:
@@ -53,6 +62,8 @@ class Undressing:
             if config is None or self._reader.is_buried(topic, first):
                 return None
             queues[topic] = max(config.write_queues, config.read_queues, 1)
+            if config.attributes and any(self.is_over(topic, send.born_ms) for send in sends if send.topic == topic):
+                return None
         is_plain = len(sends) == len(found) == runs.plain(sends, queues, _ANY_BYTES, _ANY_BYTES, _ANY_BYTES, 0, 0)
         return sends if is_plain else None
 
@@ -80,7 +91,15 @@ class Undressing:
         if self._reader.is_buried(address.topic, place.log_offset):
             self._counts.discarded += 1
             return None
+        if not place.is_cancel and self.is_over(address.topic, record.born_ms):
+            self._counts.expired += 1
+            return None
         return record, address
+
+    def is_over(self, topic: str, born_ms: int) -> bool:
+        """Return whether the life of a message of this topic is over."""
+        life_ms = self._topics.life_ms(topic)
+        return life_ms is not None and born_ms + life_ms <= self._clock.now_ms()
 
     def _queue_of(self, address: disguise.Address) -> int:
         """Return the queue that the message was sent to, or another one when the topic has fewer queues now."""

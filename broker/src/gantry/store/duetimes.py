@@ -1,7 +1,8 @@
 """Queue entries of delayed messages: in place of the tag hash they hold the time when the message is due.
 
     SCHEDULE_TOPIC_XXXX     store time + the level's duration (RocketMQ's own rule)
-    rmq_sys_wheel_timer     TIMER_OUT_MS; a cancel has CANCEL_BIT in it as well, a message for a revive topic LEASE_BIT
+    rmq_sys_wheel_timer     TIMER_OUT_MS; a cancel has CANCEL_BIT in it as well, a message for a revive topic
+                            LEASE_BIT, one that replaces another one RETIME_BIT
 
 So the queue of the timer topic is the timer's index, and is rebuilt with the queues from the log.
 RocketMQ's broker writes the tag hash into entries of the timer topic, and does not read it there; a hash has 32 bits,
@@ -24,6 +25,7 @@ TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
 CANCEL_BIT = delays.CANCEL_BIT
 LEASE_BIT = delays.LEASE_BIT
+RETIME_BIT = delays.RETIME_BIT
 
 
 def codes(topic: str, entries: Sequence[Entry], levels_ms: Sequence[int]) -> list[int]:
@@ -33,7 +35,7 @@ def codes(topic: str, entries: Sequence[Entry], levels_ms: Sequence[int]) -> lis
 
 def due_ms(value: int) -> int:
     """Return the time in ms that a code of the timer topic names."""
-    return value & (LEASE_BIT - 1)
+    return value & (RETIME_BIT - 1)
 
 
 def is_time(value: int) -> bool:

@@ -182,6 +182,7 @@ class RequestCode(IntEnum):
     KEEP_POP_OWNERS = 24041
     END_POP_OWNER = 24042
     FORWARD_TO_DLQ = 24043
+    RETIME_DELAYED = 24044
 
 
 class ResponseCode(IntEnum):

@@ -38,6 +38,7 @@ def dropped(parts: Parts) -> Iterator[Sample]:
     yield ("cancelled",), counts.cancelled
     yield ("topic deleted",), counts.discarded
     yield ("unreadable",), counts.unreadable
+    yield ("life over",), counts.expired
 
 
 def lateness(parts: Parts) -> Counted:
@@ -60,7 +61,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         COUNTER,
         "gantry_delay_dropped",
-        "Delayed messages not delivered: taken back, their topic deleted, or unreadable.",
+        "Delayed messages not delivered: taken back, their topic deleted, their life over, or unreadable.",
         ("reason",),
         dropped,
     ),
@@ -70,6 +71,13 @@ FAMILIES: tuple[Family, ...] = (
         "Delayed messages taken back by producers or by hand.",
         (),
         one(lambda p: p.delays.counts.recalls),
+    ),
+    Family(
+        COUNTER,
+        "gantry_delay_retimed",
+        "Delayed messages that got another time.",
+        (),
+        one(lambda p: p.delays.counts.retimed),
     ),
     Family(
         COUNTER,

@@ -110,6 +110,7 @@ ONLY_BY_ACTIVE_MASTER = frozenset(
         RequestCode.LIST_DELAYED,
         RequestCode.CANCEL_DELAYED,
         RequestCode.RECALL_MESSAGE,
+        RequestCode.RETIME_DELAYED,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.POP_MESSAGE,
         RequestCode.PEEK_MESSAGE,

@@ -342,6 +342,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LIST_DELAYED: on.delays.page,
         RequestCode.CANCEL_DELAYED: on.delays.cancel,
         RequestCode.RECALL_MESSAGE: on.delays.recall,
+        RequestCode.RETIME_DELAYED: on.delays.retime,
         RequestCode.QUERY_ASSIGNMENT: on.assignments.query,
         RequestCode.SET_MESSAGE_REQUEST_MODE: kept(on.assignments.set_mode, on.durable),
         RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: long(on.assignments.all_modes, turns),

@@ -28,6 +28,8 @@ from gantry.leaves.delays import (
     OUT_MS,
     REAL_QUEUE,
     REAL_TOPIC,
+    RETIMED,
+    RETIME_BIT,
     ROLLED,
     TIMES,
     address,
@@ -58,10 +60,10 @@ cdef enum:
     AT_FIRST_TIME = 1
     ASKED = 5
     # What an earlier delay wrote, behind that.
-    NAMES = 12
+    NAMES = 13
     KNOWN = 64
 
-cdef long long CANCEL = CANCEL_BIT, HASH = HASH_MAX, LEASE = LEASE_BIT
+cdef long long CANCEL = CANCEL_BIT, HASH = HASH_MAX, LEASE = LEASE_BIT, RETIME = RETIME_BIT
 cdef tuple names = (LEVEL, *TIMES, *sorted(OURS))
 cdef const char* name_at[NAMES]
 cdef Py_ssize_t name_bytes[NAMES]
@@ -353,6 +355,8 @@ def codes(entries, levels_ms):
             value = _filled(entry.properties, "REAL_TOPIC", 10)
             if value.length >= 19 and memcmp(value.at, "rmq_sys_REVIVE_LOG_", 19) == 0:
                 number |= LEASE
+            elif _filled(entry.properties, "GANTRY_RETIMED", 14).length:
+                number |= RETIME
             found.append(number)
     return found
 
@@ -415,7 +419,7 @@ def entries_at(buffer, Py_ssize_t at, Py_ssize_t count, long long first, offsets
                 break
             place = base + (offset - first) * ENTRY_BYTES
             code = _i64(place + 12)
-            found.append((_i64(place), <int>_u32(place + 8), code & ~LEASE if code >= LEASE else code))
+            found.append((_i64(place), <int>_u32(place + 8), code & ~(LEASE | RETIME) if code >= RETIME else code))
     finally:
         PyBuffer_Release(&memory)
     return found

@@ -1,0 +1,65 @@
+"""What happens to a pending message before its time: it is cancelled, or gets another time.
+
+Each is one record.  It takes effect when it is appended, and is final when the log is confirmed up to its end.  So of a
+cancel, another time and the delivery the first one in the log counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gantry.append.admit import WriteGate
+from gantry.clock import Clock
+from gantry.errors import Refusal
+from gantry.schedule import disguise, retimes
+from gantry.schedule.book import DelayBook
+from gantry.schedule.counts import DelayCounts
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
+    from gantry.schedule.places import DelayedEntry
+
+
+class Changes:
+    """Appends the records and changes the book.  Loop thread only."""
+
+    def __init__(
+        self,
+        book: DelayBook,
+        counts: DelayCounts,
+        gate: WriteGate,
+        clock: Clock,
+        write: Callable[[list[Send]], bool],
+    ) -> None:
+        """write: appends a run; False when that is not possible now."""
+        self._book = book
+        self._counts = counts
+        self._gate = gate
+        self._clock = clock
+        self._write = write
+
+    def cancel(self, topic: str, unique_key: bytes, due_ms: int, host: bytes) -> Refusal | None:
+        """Cancel the pending message of this name and due time; return why that is not possible, else None."""
+        if self._gate.refusal is not None:
+            return self._gate.refusal
+        if not self._write([disguise.cancel(topic, unique_key, due_ms, (self._clock.now_ms(), host))]):
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the cancel was not written")
+        self._book.cancels.add(due_ms, disguise.cancel_key(topic, unique_key))
+        self._counts.recalls += 1
+        return None
+
+    def retime(self, record: Record, place: DelayedEntry, new_due_ms: int) -> Send | Refusal:
+        """Give a pending message another time; return the record that replaces it, or why that is not possible."""
+        if self._gate.refusal is not None:
+            return self._gate.refusal
+        send = retimes.replacement(record, place.offset, place.due_ms, new_due_ms)
+        if send is None:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the properties of the message have no room for another time")
+        if not self._write([send]):
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the time was not written")
+        self._book.timer.remove(place.offset, place.due_ms)
+        self._counts.retimed += 1
+        return send
