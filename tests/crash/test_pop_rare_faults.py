@@ -4,11 +4,10 @@ records of which a crash kept the beginning.
 
 from __future__ import annotations
 
-from gantry.model import names
 from gantry.store.settings import Flush
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import request
-from testkit.popplay import GROUP, TOPIC, ack_request, batch_ack_request, change_request, changed, pop_request, popped
+from testkit.popplay import GROUP, TOPIC, batch_ack_request, pop_request, popped
 from testkit.popstoreplay import PopPlay
 
 

@@ -72,9 +72,11 @@ class PopPlay(DelayPlay):
             RULES,
             self._say,
         )
-        self.pops = parts.make(context, MemoryState(), checks, random.Random(7), self.soon.append, HeldLimits())
+        chance, limits, waiting = random.Random(7), HeldLimits(), self.service.waiting
+        self.pops = parts.make(context, MemoryState(), checks, chance, self.soon.append, limits, waiting)
         self.topics.on_delete(lambda topic: self.offsets.begin_again(topic.name, self.store.generations.of(topic.name)))
-        self.topics.on_delete(lambda topic: self.pops.service.topic_deleted(topic.name))
+        self.topics.on_delete(lambda topic: self.pops.topic_deleted(topic.name))
+        self.topics.on_delete(lambda topic: [self.topics.delete(name) for name in parts.retry_topics(topic)])
         self.groups.on_change(self.pops.service.group_changed)
         pending, self.service.book.leases = self.service.book.leases, []
         for _ in self.pops.recover(pending):

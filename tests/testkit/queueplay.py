@@ -12,7 +12,9 @@ Under SYNC_FLUSH; what is asked is flushed before it is answered.
 
 from __future__ import annotations
 
+import asyncio
 import itertools
+import json
 
 from gantry.model import httpqueue
 from gantry.model.subscription import GroupConfig
@@ -104,6 +106,14 @@ class QueuePlay(PopPlay):
             self.flush()
         self.tick()
         self.flush()
+
+    def stats(self) -> tuple[int, int, int]:
+        """Active, inactive and delayed messages."""
+        command = self.command(RequestCode.QUEUE_STATS, topic=QUEUE, consumerGroup=GROUP)
+        answer = asyncio.run(self.pops.stats.stats(self.connection, command))  # type: ignore[arg-type]
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        found = json.loads(answer.body)
+        return found["active"], found["inactive"], found["delayed"]
 
     def peek_of(self, queue_id: int) -> list[bytes]:
         """The bodies that a pop of one priority would get."""

@@ -90,3 +90,16 @@ async def test_a_delayed_message_gets_another_time_over_the_wire(tmp_path: Path)
         assert (await client.call(Command(RequestCode.RETIME_DELAYED, ext=ext))).ext["recallHandle"] == ""
         (one,) = popped(await client.call(taken(pollTime=int(HANG_S * 1000))), GROUP)
         assert (one.body, one.queue_id, one.properties["UNIQ_KEY"]) == (b"m", 15, "K")
+
+
+async def test_the_numbers_of_a_queue_over_the_wire(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        ext = {"topic": QUEUE, "consumerGroup": GROUP}
+        assert (await client.call(Command(RequestCode.QUEUE_STATS, ext=ext))).code == 17
+        assert (await client.call(made())).code == 0
+        for queue_id in (0, 5, 15):
+            assert (await client.call(send(QUEUE, b"m", queue_id=queue_id))).code == 0
+        assert (await client.call(send(QUEUE, b"m", pairs={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"}))).code == 0
+        assert len(popped(await client.call(taken(1)), GROUP)) == 1
+        counts = await asyncio.gather(*[client.call(Command(RequestCode.QUEUE_STATS, ext=ext)) for _ in range(5)])
+        assert {one.body for one in counts} == {b'{"active":2,"inactive":1,"delayed":1}'}

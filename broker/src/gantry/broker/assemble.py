@@ -251,6 +251,7 @@ def assemble(
         assignments=assignments(live, shared, client, clients, (complaints, clock)),
         polling=pops.polling,
         owners=pops.owners,
+        queue_stats=pops.stats,
         disk=DiskHandlers(store, topics, offsets),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
@@ -364,6 +365,7 @@ def _wire(
     if parts.live.current.role is not Role.SLAVE:  # a slave hears from its master where in the log that was
         topics.on_delete(lambda topic: delete_content(topic, parts))
         parts.groups.on_change(parts.pops.service.group_changed)
+        parts.groups.on_change(parts.pops.stats.group_changed)
         parts.groups.on_change(lambda name: None if parts.groups.get(name) else parts.modes.forget_group(name))
 
 

@@ -45,7 +45,7 @@ def make_pops(
         say,
         lambda: may_serve() and shared.activity.is_on,
     )
-    return parts.make(context, order_state, checks, machine.chance, soon, held_limits(config))
+    return parts.make(context, order_state, checks, machine.chance, soon, held_limits(config), shared.delays.waiting)
 
 
 def assignments(

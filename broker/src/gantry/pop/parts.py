@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 
 from gantry.consume.pull import PullChecks
 from gantry.metadata.state import State
+from gantry.model import httpqueue
 from gantry.model.topic import TopicConfig
-from gantry.pop import records, recovery
+from gantry.pop import handle, records, recovery
 from gantry.pop.acknowledge import AckHandlers
 from gantry.pop.held import HeldLimits, HeldRequests
 from gantry.pop.order_table import OrderTable
@@ -32,6 +33,8 @@ from gantry.pop.polling import Polling
 from gantry.pop.pop import PopHandlers
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopContext, PopService
+from gantry.pop.stats_handlers import QueueStatsHandlers
+from gantry.schedule.waiting import WaitingCounts
 
 if TYPE_CHECKING:
     from gantry.schedule.places import DelayedEntry
@@ -48,6 +51,7 @@ class PopParts:
     orderly: OrderlyPops
     polling: Polling
     owners: OwnerHandlers
+    stats: QueueStatsHandlers
 
     def recover(self, pending: list[DelayedEntry]) -> Iterator[None]:
         """Read the book back before the first request is served, in small slices; see `recovery`.  Empties the list."""
@@ -66,6 +70,7 @@ class PopParts:
     def topic_deleted(self, name: str) -> None:
         """Forget what groups popped of a deleted topic; those that wait for it ask again."""
         self.service.topic_deleted(name)
+        self.stats.topic_deleted(name)
         self.orderly.table.forget(lambda queue: queue[1] == name)
         self.polling.held.wake_topic(name)
 
@@ -77,10 +82,11 @@ def make(
     chance: Random,
     soon: Callable[[Callable[[], None]], object],
     held_limits: HeldLimits,
+    waiting: WaitingCounts,
 ) -> PopParts:
     """Make the parts and connect what happens inside; of them only the table of orderly pops listens from here on.
 
-    order_state: the file consumerOrderInfo.json.
+    order_state: the file consumerOrderInfo.json.  waiting: counts delayed messages.
     """
     service = PopService(context)
     reviver = Reviver(service)
@@ -95,4 +101,11 @@ def make(
     held.on_first = lambda: context.store.on_dispatched(held.on_dispatched)
     polling.would_find_in_order = orderly.would_find
     service.book.on_room, orderly.on_free = polling.more_is_visible, polling.more_is_visible
-    return PopParts(service, reviver, pops, acks, orderly, polling, owners)
+    return PopParts(service, reviver, pops, acks, orderly, polling, owners, QueueStatsHandlers(service, waiting))
+
+
+def retry_topics(topic: TopicConfig) -> list[str]:
+    """Return the retry topics that are deleted with a topic: those of the group that consumes it as an HTTP queue."""
+    if not httpqueue.is_queue(topic.attributes):
+        return []
+    return [handle.retry_topic(topic.name, httpqueue.GROUP, flag) for flag in (handle.RETRY_V1, handle.RETRY_V2)]

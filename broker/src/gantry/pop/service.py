@@ -86,6 +86,9 @@ class PopService:
         self.on_first: Callable[[], object] | None = None  # called with the first lease
         self.settle: Callable[[], object] = lambda: None  # appends the acknowledgements that were gathered in this turn
         self.reads_births = False  # leases that a start reads back may have messages far from memory
+        # So many messages of a lease of an HTTP queue, those of these bits, are open (1) or not any more (-1).
+        self.on_leased: Callable[[OpenLease, int, int], object] = lambda lease, bits, sign: None
+        self.book.on_change = self._changed
         self._turn = 0
         self._owed_from = _NOTHING  # no message of an open lease is below
         self._owed_next: int | None = None  # the same, while it is computed again
@@ -135,12 +138,16 @@ class PopService:
         if self.on_first is not None:
             first, self.on_first = self.on_first, None
             first()
-        lease = self.book.add(record, revive_queue)
-        if lease is not None and self.reads_births:
-            self.lives.opened(lease)
+        self.book.add(record, revive_queue)
         self._owed_from = min(self._owed_from, log_offset)
         if self._owed_next is not None:
             self._owed_next = min(self._owed_next, log_offset)
+
+    def _changed(self, lease: OpenLease, bits: int, sign: int) -> None:
+        if sign > 0 and self.reads_births:
+            self.lives.opened(lease)
+        if lease.births_ms:
+            self.on_leased(lease, bits, sign)
 
     def ack(self, lease: OpenLease, offsets: Sequence[int]) -> Send:
         """Return the record that acknowledges messages of an open lease."""

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING
 from gantry.client.popped import PoppedMessage
 from gantry.client.requests.pop_requests import ANY_QUEUE, PopResult, PopSettings, PopStatus
 from gantry.errors import GantryError
+from gantry.gateway.brokers import Brokers
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import ALL_TAGS, SQL_EXPRESSION, TAG_EXPRESSION, Subscription, expression_fault
 from gantry.proxy import calls, convert, faults, routes, validation
 from gantry.proxy import messaging_pb2 as pb
-from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.clients import KnownClient, KnownClients
 from gantry.proxy.faults import FaultError

@@ -26,11 +26,11 @@ from gantry.client.requests.question import Question, number, require
 from gantry.client.requests.questions import is_in_doubt
 from gantry.client.settings import ProducerSettings
 from gantry.errors import GantryError, OutcomeUnknownError
+from gantry.gateway.brokers import Brokers
 from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue
 from gantry.proxy import convert, faults, routes, validation
 from gantry.proxy import messaging_pb2 as pb
-from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import Handles

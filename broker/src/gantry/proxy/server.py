@@ -25,11 +25,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from gantry.clock import SystemClock
+from gantry.gateway.brokers import Brokers
+from gantry.gateway.reach import Reach
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy import routes
 from gantry.proxy.acceptor import Acceptor, listening_socket
-from gantry.gateway.brokers import Brokers
-from gantry.gateway.reach import Reach
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.handles import Handles
 from gantry.proxy.metrics import ProxyMetrics

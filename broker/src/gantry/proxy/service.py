@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import grpc
 
 from gantry.errors import GantryError
+from gantry.gateway.brokers import Brokers
 from gantry.proxy import caller as callers
 from gantry.proxy import calls, faults, routes
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.acceptor import peer_of
-from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.calls import NOT_READABLE, readable
 from gantry.proxy.clients import KnownClients

@@ -17,10 +17,10 @@ from gantry.client.popped import Receipt
 from gantry.client.requests import pop_requests
 from gantry.client.requests.question import Question, require
 from gantry.errors import GantryError
+from gantry.gateway.brokers import Brokers
 from gantry.leaves.frames import Command
 from gantry.proxy import faults, routes, settings, validation
 from gantry.proxy import messaging_pb2 as pb
-from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import DeliveredLease, Handles

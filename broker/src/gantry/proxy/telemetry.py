@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import grpc
 
 from gantry.errors import GantryError
+from gantry.gateway.brokers import Brokers
 from gantry.model.subscription import GroupConfig
 from gantry.proxy import faults, routes, settings
 from gantry.proxy import messaging_pb2 as pb
-from gantry.gateway.brokers import Brokers
 from gantry.proxy.caller import Caller
 from gantry.proxy.calls import NOT_READABLE
 from gantry.proxy.clients import KnownClient, KnownClients

@@ -16,10 +16,10 @@ import logging
 from gantry.client.requests import transaction_requests, tx_requests
 from gantry.client.requests.transaction_requests import Half, Outcome
 from gantry.errors import GantryError, RefusedError, RemoteProtocolError
+from gantry.gateway.brokers import Brokers
 from gantry.leaves.frames import Command
 from gantry.proxy import convert, routes
 from gantry.proxy import messaging_pb2 as pb
-from gantry.gateway.brokers import Brokers
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import Handles

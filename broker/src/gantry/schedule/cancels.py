@@ -24,10 +24,16 @@ class Cancels:
     def __len__(self) -> int:
         return sum(map(len, self._names.values()))
 
-    def add(self, due_ms: int, name: bytes) -> None:
-        """Cancel the message of this name that is due at this time; an empty name is ignored."""
-        if name:
-            self._names.setdefault(due_ms, set()).add(name)
+    def add(self, due_ms: int, name: bytes) -> bool:
+        """Cancel the message of this name that is due at this time; return whether that is new.  An empty name is
+        ignored.
+        """
+        if not name:
+            return False
+        found = self._names.setdefault(due_ms, set())
+        is_new = name not in found
+        found.add(name)
+        return is_new
 
     def touches(self, dues_ms: Iterable[int]) -> bool:
         """Return whether any message that is due at one of these times was cancelled."""

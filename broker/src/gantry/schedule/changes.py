@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from gantry.append.admit import WriteGate
 from gantry.clock import Clock
 from gantry.errors import Refusal
+from gantry.model import names
 from gantry.schedule import disguise, retimes
 from gantry.schedule.book import DelayBook
 from gantry.schedule.counts import DelayCounts
@@ -20,6 +21,7 @@ from gantry.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
+    from gantry.schedule.disguise import Address
     from gantry.schedule.places import DelayedEntry
 
 
@@ -33,22 +35,30 @@ class Changes:
         gate: WriteGate,
         clock: Clock,
         write: Callable[[list[Send]], bool],
+        went: Callable[[int, str, int], object],
     ) -> None:
-        """write: appends a run; False when that is not possible now."""
+        """write: appends a run; False when that is not possible now.
+
+        went: told of each message that does not wait any more: its offset in the timer topic, topic and birth.
+        """
         self._book = book
         self._counts = counts
         self._gate = gate
         self._clock = clock
         self._write = write
+        self._went = went
 
-    def cancel(self, topic: str, unique_key: bytes, due_ms: int, host: bytes) -> Refusal | None:
-        """Cancel the pending message of this name and due time; return why that is not possible, else None."""
+    def cancel(self, record: Record, address: Address, due_ms: int, host: bytes) -> Refusal | None:
+        """Cancel a pending message that is due at this time; return why that is not possible, else None."""
         if self._gate.refusal is not None:
             return self._gate.refusal
-        if not self._write([disguise.cancel(topic, unique_key, due_ms, (self._clock.now_ms(), host))]):
+        cancel = disguise.cancel(address.topic, address.unique_key, due_ms, (self._clock.now_ms(), host))
+        if not self._write([cancel]):
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the cancel was not written")
-        self._book.cancels.add(due_ms, disguise.cancel_key(topic, unique_key))
+        self._book.cancels.add(due_ms, disguise.cancel_key(address.topic, address.unique_key))
         self._counts.recalls += 1
+        if record.topic == names.TIMER_TOPIC:
+            self._went(record.queue_offset, address.topic, record.born_ms)
         return None
 
     def retime(self, record: Record, place: DelayedEntry, new_due_ms: int) -> Send | Refusal:
@@ -62,4 +72,7 @@ class Changes:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the time was not written")
         self._book.timer.remove(place.offset, place.due_ms)
         self._counts.retimed += 1
+        address = disguise.address(record.properties)
+        if address is not None:
+            self._went(place.offset, address.topic, record.born_ms)
         return send

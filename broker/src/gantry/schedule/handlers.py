@@ -165,9 +165,7 @@ class DelayHandlers:
 
     def _take_back(self, connection: Connection, command: Command, one: _Pending) -> Command | None:
         address = one.address
-        refused: Refusal | None = self._service.changes.cancel(
-            address.topic, address.unique_key, one.place.due_ms, connection.born_host
-        )
+        refused = self._service.changes.cancel(one.record, address, one.place.due_ms, connection.born_host)
         if refused is not None:
             return refusal(command, refused)
         if not command.is_oneway:
@@ -209,7 +207,8 @@ class DelayHandlers:
         address = None if record is None else disguise.address(record.properties)
         if record is None or address is None or self._service.book.cancels.has(place.due_ms, address):
             return None
-        if self._service.is_over(address.topic, record.born_ms):
+        is_buried = self._store.reader.is_buried(address.topic, place.log_offset)
+        if is_buried or self._service.is_over(address.topic, record.born_ms):
             return None
         return _Pending(record, address, place, level)
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from gantry.store.reading import Reader
 
 
+RUN_BYTES_MAX = 1 << 20
+
+
 class DelayedEntry(NamedTuple):
     """A delayed record: where it stands in the log and in its queue, and when it is due."""
 
@@ -94,3 +97,13 @@ class DelayedEntries:
         line.head_ms = NEVER
         for place in self.of_line(line, 1):
             line.head_ms = place.due_ms
+
+
+def fitting(places: Sequence[DelayedEntry]) -> list[DelayedEntry]:
+    """Return the first of these places that fit into one run."""
+    total = 0
+    for number, place in enumerate(places):
+        total += place.size
+        if number and total > RUN_BYTES_MAX:
+            return list(places[:number])
+    return list(places)

@@ -32,11 +32,12 @@ from gantry.schedule.book import DelayBook, Flight
 from gantry.schedule.changes import Changes
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
 from gantry.schedule.lines import NEVER, Line
-from gantry.schedule.places import DelayedEntries, DelayedEntry
+from gantry.schedule.places import RUN_BYTES_MAX, DelayedEntries, DelayedEntry, fitting
 from gantry.schedule.progressfile import ProgressFile
 from gantry.schedule.rules import DelayRules
 from gantry.schedule.timer import SLOT_MS
 from gantry.schedule.undressing import Undressing
+from gantry.schedule.waiting import WaitingCounts
 from gantry.schedule.wheel import WheelPosition
 from gantry.store import duetimes
 from gantry.wire.codes import ResponseCode
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 # One slice of the loop: about half a millisecond.
 _BATCH = 64
-_BATCH_BYTES = 1 << 20
 _UNDER_WAY_MAX = 1024
 # Messages that are due this soon have their place looked up, and their record read into the page cache.
 _AHEAD_MS = 10_000
@@ -84,7 +84,8 @@ class DelayService:
         self._clock = clock
         self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, clock, say)
-        self.changes = Changes(self.book, self.counts, gate, clock, self.write)
+        self.waiting = WaitingCounts(store.reader, self.book, topics, clock)
+        self.changes = Changes(self.book, self.counts, gate, clock, self.write, self.waiting.went)
         self._file = ProgressFile(store, state, self.book, clock)
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
@@ -166,12 +167,12 @@ class DelayService:
         return min([line.head_ms for line in self.book.lines.values()], default=NEVER)
 
     def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
-        run = self.places.ready_of_line(line, _BATCH, now_ms, _BATCH_BYTES)
+        run = self.places.ready_of_line(line, _BATCH, now_ms, RUN_BYTES_MAX)
         count, start = len(run), self._append_run(run, LEVEL)
         if start is None:
             found = self.places.of_line(line, _BATCH)
             dues = (n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, now_ms, now_s))
-            batch = _fitting(found[: next(dues, None)])
+            batch = fitting(found[: next(dues, None)])
             if not batch:
                 return False
             count, start = len(batch), self._append(batch, LEVEL)
@@ -183,11 +184,11 @@ class DelayService:
         return True
 
     def _deliver_slot(self, slot: int, offsets: Sequence[int]) -> bool:
-        run = self.places.ready_of_timer(slot, offsets, _BATCH_BYTES)
-        count, start = len(run), self._append_run(run, TIMER)
+        run = self.places.ready_of_timer(slot, offsets, RUN_BYTES_MAX)
+        count, start = len(run), self._append_run(run, TIMER, offsets)
         if start is None:
             found = zip(offsets, self.places.of_timer_all(offsets), strict=True)
-            batch = _fitting([place or DelayedEntry(0, 0, offset, slot) for offset, place in found])
+            batch = fitting([place or DelayedEntry(0, 0, offset, slot) for offset, place in found])
             count, start = len(batch), self._append([place for place in batch if not place.is_cancel], TIMER)
         if start < 0:
             return False
@@ -196,20 +197,25 @@ class DelayService:
         self._fly(Flight(start, self._store.written.offset, None, first, slot - SLOT_MS + 1, slot))
         return True
 
-    def _append_run(self, run: Sequence[Place], kind: str) -> int | None:
-        """Append real messages as `_append` does; None, and nothing happened, when one needs a closer look."""
+    def _append_run(self, run: Sequence[Place], kind: str, offsets: Sequence[int] = ()) -> int | None:
+        """Append real messages as `_append` does; None, and nothing happened, when one needs a closer look.
+
+        offsets: the queue offsets of timer messages.
+        """
         sends = self._undressing.run(run) if run else None
         if sends is None:
             return None
         start = self._store.written.offset
         if not self.write(sends, is_scanned=True):
             return -1
+        self.waiting.delivered(offsets, sends)
         self.counts.deliver_all(kind, self._clock.now_ms(), [due_ms for _, _, due_ms in run])
         return start
 
     def _append(self, batch: Sequence[DelayedEntry], kind: str) -> int:
         """Append the real messages as one run; return where the run begins, -1 when it was not possible."""
         sends, places = [], []
+        self._undressing.expired.clear()
         for place in batch:
             send = self._undressing.delivery(place)
             if send is not None:
@@ -218,6 +224,9 @@ class DelayService:
         start = self._store.written.offset
         if sends and not self.write(sends):
             return -1
+        if kind == TIMER:
+            self.waiting.delivered([place.offset for place in places], sends)
+            self.waiting.dropped(self._undressing.expired)
         now_ms = self._clock.now_ms()
         for place in places:
             self.counts.deliver(kind, now_ms - place.due_ms)
@@ -262,10 +271,12 @@ class DelayService:
         if topic == names.TIMER_TOPIC and queue_id == 0:
             book.advance(self._clock.now_ms())
             dues_ms = duetimes.codes(topic, entries, ())
+            self.waiting.came(entries, dues_ms)
             for number, code in enumerate(dues_ms):
                 dues_ms[number] = duetimes.due_ms(code)
                 if code >= duetimes.CANCEL_BIT:
-                    book.cancels.add(dues_ms[number], delays.last(entries[number].properties, disguise.CANCELS))
+                    if book.cancels.add(dues_ms[number], delays.last(entries[number].properties, disguise.CANCELS)):
+                        self.waiting.recount()
                 elif code < delays.HASH_MAX:
                     dues_ms[number] = entries[number].store_ms  # without a time it is due at once
             book.came_all([entry.queue_offset for entry in entries], dues_ms)
@@ -324,10 +335,10 @@ class DelayService:
         until_ms = self._clock.now_ms() + _CARRY_AHEAD_MS
         for line in list(self.book.lines.values()):
             while True:
-                batch = _fitting([one for one in self.places.of_line(line, _BATCH) if one.log_offset < limit])
+                batch = fitting([one for one in self.places.of_line(line, _BATCH) if one.log_offset < limit])
                 if not batch or batch[0].due_ms <= until_ms:
                     break
-                if not self._append_copies(batch):
+                if not self._append_copies(batch, LEVEL):
                     self._report_stuck(batch)
                     break
                 line.next = batch[-1].offset + 1
@@ -339,9 +350,9 @@ class DelayService:
         while offsets := self.book.timer.take_far_below(offset, _BATCH):
             found = [place for one in offsets if (place := self.places.of_timer(one)) is not None]
             while found:
-                batch = _fitting(found)
+                batch = fitting(found)
                 start = self._store.written.offset
-                if not self._append_copies(batch):
+                if not self._append_copies(batch, TIMER):
                     for place in found:
                         self.book.timer.put_back(place.offset, place.due_ms)
                     self._report_stuck(found)
@@ -361,15 +372,21 @@ class DelayService:
             f"make room, or cancel them with `gantry delay cancel`: {', '.join(ids)}",
         )
 
-    def _append_copies(self, batch: Sequence[DelayedEntry]) -> bool:
+    def _append_copies(self, batch: Sequence[DelayedEntry], kind: str) -> bool:
         if self._gate.refusal_but_for(GATE_DISK_FULL) is not None or self.book.under_way >= _UNDER_WAY_MAX:
             return False
+        self._undressing.expired.clear()
         read = [(place, self._undressing.read(place)) for place in batch]
         copies = [disguise.carried(one[0], place.due_ms) for place, one in read if one is not None]
         if copies and not self.write(copies, is_owed=True):
             return False
         self.book.moved += [(copy.log_offset, copy.prepared_offset) for copy in copies]
         self.counts.carried += len(copies)
+        if kind == TIMER:
+            for place, one in read:
+                if one is not None and not place.is_cancel and not place.is_lease:
+                    self.waiting.went(place.offset, one[1].topic, one[0].born_ms)
+            self.waiting.dropped(self._undressing.expired)
         return True
 
     def _owed_from(self) -> int | None:
@@ -381,13 +398,3 @@ class DelayService:
     def _kept(self, line: Line) -> list[DelayedEntry]:
         found = self._store.reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.kept, 1)
         return [DelayedEntry(log_offset, size, line.kept, due_ms) for log_offset, size, due_ms in found]
-
-
-def _fitting(places: Sequence[DelayedEntry]) -> list[DelayedEntry]:
-    """Return the first of these places that fit into one run."""
-    total = 0
-    for number, place in enumerate(places):
-        total += place.size
-        if number and total > _BATCH_BYTES:
-            return list(places[:number])
-    return list(places)

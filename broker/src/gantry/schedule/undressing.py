@@ -47,6 +47,8 @@ class Undressing:
         self._topics = topics
         self._counts = counts
         self._clock = clock
+        # Queue offset, topic and birth of each message of a run that is dropped because its life is over.
+        self.expired: list[tuple[int, str, int]] = []
         self._say = say
 
     def run(self, found: Sequence[Place]) -> list[Send] | None:
@@ -93,6 +95,7 @@ class Undressing:
             return None
         if not place.is_cancel and self.is_over(address.topic, record.born_ms):
             self._counts.expired += 1
+            self.expired.append((place.offset, address.topic, record.born_ms))
             return None
         return record, address
 

@@ -183,6 +183,7 @@ class RequestCode(IntEnum):
     END_POP_OWNER = 24042
     FORWARD_TO_DLQ = 24043
     RETIME_DELAYED = 24044
+    QUEUE_STATS = 24045
 
 
 class ResponseCode(IntEnum):

@@ -256,6 +256,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.GET_ALL_DELAY_OFFSET: _NOTHING,
     RequestCode.RECALL_MESSAGE: _row("producerGroup:t topic!:t recallHandle!:t bname:t"),
     RequestCode.RETIME_DELAYED: _row("topic!:t recallHandle!:t delayMs!:l"),
+    RequestCode.QUEUE_STATS: _row("topic!:t consumerGroup!:t"),
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: _NOTHING,
     RequestCode.CLEAN_UNUSED_TOPIC: _NOTHING,
     RequestCode.DELETE_EXPIRED_COMMITLOG: _NOTHING,

@@ -111,6 +111,7 @@ ONLY_BY_ACTIVE_MASTER = frozenset(
         RequestCode.CANCEL_DELAYED,
         RequestCode.RECALL_MESSAGE,
         RequestCode.RETIME_DELAYED,
+        RequestCode.QUEUE_STATS,
         RequestCode.SET_MESSAGE_REQUEST_MODE,
         RequestCode.POP_MESSAGE,
         RequestCode.PEEK_MESSAGE,

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gantry.pop.owner_handlers import OwnerHandlers
     from gantry.pop.polling import Polling
     from gantry.pop.pop import PopHandlers
+    from gantry.pop.stats_handlers import QueueStatsHandlers
     from gantry.produce.replies import ReplyHandlers
     from gantry.schedule.handlers import DelayHandlers
     from gantry.transaction.batch_handlers import BatchHandlers
@@ -60,6 +61,7 @@ class Handlers:
     assignments: AssignmentHandlers
     polling: Polling
     owners: OwnerHandlers
+    queue_stats: QueueStatsHandlers
     disk: DiskHandlers
     durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
     caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far

@@ -354,6 +354,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.FORWARD_TO_DLQ: on.popped.forward_to_dlq,
         RequestCode.NOTIFICATION: on.polling.notification,
         RequestCode.POLLING_INFO: on.polling.polling_info,
+        RequestCode.QUEUE_STATS: on.queue_stats.stats,
         RequestCode.KEEP_POP_OWNERS: on.owners.keep,
         RequestCode.END_POP_OWNER: on.owners.end,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
