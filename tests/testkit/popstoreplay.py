@@ -76,7 +76,6 @@ class PopPlay(DelayPlay):
         self.pops = parts.make(context, MemoryState(), checks, chance, self.soon.append, limits, waiting)
         self.topics.on_delete(lambda topic: self.offsets.begin_again(topic.name, self.store.generations.of(topic.name)))
         self.topics.on_delete(lambda topic: self.pops.topic_deleted(topic.name))
-        self.topics.on_delete(lambda topic: [self.topics.delete(name) for name in parts.retry_topics(topic)])
         self.groups.on_change(self.pops.service.group_changed)
         pending, self.service.book.leases = self.service.book.leases, []
         for _ in self.pops.recover(pending):

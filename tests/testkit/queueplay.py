@@ -19,6 +19,7 @@ import json
 from gantry.model import httpqueue
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
+from gantry.pop.parts import retry_topics
 from gantry.store.settings import Flush
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.delayplay import Sent
@@ -58,10 +59,15 @@ class QueuePlay(PopPlay):
         self.topics.file.save_if_changed()
 
     def delete(self) -> None:
-        """Delete the queue."""
-        self.topics.delete(QUEUE)
+        """Delete the queue, and wait until that is kept."""
+        config = self.topics.get(QUEUE)
+        assert config is not None
+        for name in [*retry_topics(config), QUEUE]:
+            self.topics.delete(name)
         self.topics.file.save_if_changed()
-        self.flush()
+        while self.store.deleting.kept < self.store.deleting.asked:
+            self.tick()
+            self.flush()
 
     def put(self, body: bytes, priority: int = 8, delay_ms: int = 0) -> Sent:
         """Send one message; its answer."""
@@ -98,6 +104,10 @@ class QueuePlay(PopPlay):
         reply = self.ask_now(change_request(one, visibility_ms, consumerGroup=GROUP))
         assert reply.code in (ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE), reply.remark
         return changed(one, reply) if reply.code == 0 else None
+
+    def change_code(self, one: Popped) -> int:
+        """The code of the answer to a change of visibility."""
+        return self.ask_now(change_request(one, 1_000, consumerGroup=GROUP)).code
 
     def pass_durably(self, milliseconds: int, step_ms: int = 100) -> None:
         """Let time pass on a disk that is quick."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gantry.leaves.frames import Command
 from gantry.model import httpqueue
+from gantry.wire.bodies import loads
 from gantry.wire.codes import RequestCode
 from testkit.brokerplay import peer, running_broker, send
 from testkit.patience import HANG_S
@@ -101,5 +102,29 @@ async def test_the_numbers_of_a_queue_over_the_wire(tmp_path: Path) -> None:
             assert (await client.call(send(QUEUE, b"m", queue_id=queue_id))).code == 0
         assert (await client.call(send(QUEUE, b"m", pairs={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"}))).code == 0
         assert len(popped(await client.call(taken(1)), GROUP)) == 1
-        counts = await asyncio.gather(*[client.call(Command(RequestCode.QUEUE_STATS, ext=ext)) for _ in range(5)])
-        assert {one.body for one in counts} == {b'{"active":2,"inactive":1,"delayed":1}'}
+        counted = await client.call(Command(RequestCode.QUEUE_STATS, ext=ext))
+        assert loads(counted.body) == {"active": 2, "inactive": 1, "delayed": 1}
+
+
+async def test_a_queue_that_is_made_again_has_nothing_of_the_former_one(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        assert (await client.call(made())).code == 0
+        for queue_id in (0, 7):
+            assert (await client.call(send(QUEUE, b"old", queue_id=queue_id))).code == 0
+        later = await client.call(send(QUEUE, b"old", pairs={"TIMER_DELAY_MS": "60000", "UNIQ_KEY": "K"}))
+        assert len(popped(await client.call(taken(1, 100)), GROUP)) == 1
+        retry = f"%RETRY%{GROUP}_{QUEUE}"
+        assert broker.parts is not None
+        store = broker.parts.store
+        await until(lambda: store.queue_range(retry, 0) == (0, 1))
+        assert (await client.call(Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": QUEUE}))).code == 0
+        assert broker.parts.topics.get(retry) is None
+        assert (await client.call(made())).code == 0
+        ext = {"topic": QUEUE, "consumerGroup": GROUP}
+        counted = await client.call(Command(RequestCode.QUEUE_STATS, ext=ext))
+        assert loads(counted.body) == {"active": 0, "inactive": 0, "delayed": 0}
+        ext = {"topic": QUEUE, "recallHandle": later.ext["recallHandle"], "delayMs": "1"}
+        assert (await client.call(Command(RequestCode.RETIME_DELAYED, ext=ext))).code == 604
+        assert (await client.call(Command(RequestCode.RECALL_MESSAGE, ext=ext))).code == 604
+        assert (await client.call(send(QUEUE, b"new"))).code == 0
+        assert [one.body for one in popped(await client.call(taken()), GROUP)] == [b"new"]
