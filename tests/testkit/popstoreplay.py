@@ -130,6 +130,8 @@ class PopPlay(DelayPlay):
         super().tick()
         for _ in self.pops.service.tick():
             pass
+        for _ in self.pops.keeper.tick():
+            pass
         for _ in self.offsets.saving():
             pass
 

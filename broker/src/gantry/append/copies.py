@@ -21,16 +21,17 @@ if TYPE_CHECKING:
 
 
 def append_copies(
-    store: Store, gate: WriteGate, copies: Sequence[Send], is_scanned: bool = False
+    store: Store, gate: WriteGate, copies: Sequence[Send], is_scanned: bool = False, is_owed: bool = False
 ) -> int | Refusal:
     """Append copies and return the end of the log behind them; on a refusal none of them is in it.
 
-    is_scanned: see `Store.append`.
+    is_scanned, is_owed: see `Store.append`; what is owed passes a gate that a full disk has shut.
     """
-    if gate.refusal is not None:
-        return gate.refusal
+    refused = gate.refusal_but_for(GATE_DISK_FULL) if is_owed else gate.refusal
+    if refused is not None:
+        return refused
     try:
-        return store.append(copies, is_scanned=is_scanned)
+        return store.append(copies, is_scanned=is_scanned, is_owed=is_owed)
     except DiskFullError as error:
         refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
         gate.shut(GATE_DISK_FULL, refusal)

@@ -138,6 +138,15 @@ def again_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, to
     return _copied(record, text if len(text) <= PROPERTIES_BYTES_MAX else kept, topic, 0)
 
 
+def moved_of(record: Record, origin: Origin, topic: str) -> Send:
+    """Return the copy for queue 0 of a retry topic of a message that was not delivered since: its counts stay."""
+    copy = again_of(record, origin, Retry(0), topic, 0)
+    if properties.get(record.properties, FIRST_POP) is None:
+        copy.properties = delays.without(copy.properties, frozenset({FIRST_POP}))
+    copy.reconsume_times = record.reconsume_times
+    return copy
+
+
 def copy_of(record: Record, origin: Origin, fate: Retry | MoveToDeadLetters, topic: str, queue_id: int) -> Send:
     """Return the copy of a record for the retry or the dead-letter topic."""
     text = delays.without(record.properties, _OF_COPIES)

@@ -74,6 +74,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         Job("save orderly pops", _SAVE_ORDER_S, parts.pops.orderly.table.saving),
         Job("idle orderly pops", _TIDY_ORDER_S, _if_active(parts, parts.pops.orderly.tidy)),
         Job("leases", _DELAYS_S, _if_active(parts, parts.pops.service.tick)),
+        Job("queues", _DELAYS_S, _if_active(parts, parts.pops.keeper.tick)),
         Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
         *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),
         *([Job("replication secret", KEY_LOOK_S, key_file.look)] if key_file is not None else []),

@@ -44,7 +44,18 @@ class Verdict(Enum):
 class OpenLease:
     """One open lease; `open` has a bit for each of its offsets, set while that message is open."""
 
-    __slots__ = ("births_ms", "end_ms", "generation", "is_ending", "key", "offsets", "open", "owner", "revive_queue")
+    __slots__ = (
+        "births_ms",
+        "end_ms",
+        "generation",
+        "is_ending",
+        "is_move",
+        "key",
+        "offsets",
+        "open",
+        "owner",
+        "revive_queue",
+    )
 
     def __init__(self, record: LeaseRecord, revive_queue: int) -> None:
         self.key = record.key
@@ -53,6 +64,7 @@ class OpenLease:
         self.end_ms = record.end_ms
         self.owner = record.owner
         self.generation = record.generation
+        self.is_move = record.is_move
         self.revive_queue = revive_queue
         self.births_ms: tuple[int, ...] = ()  # of an HTTP queue: when each message was born, where that was read
         self.is_ending = False  # its record was delivered, and what is open is being put into the retry topic

@@ -27,8 +27,10 @@ class PopCounts:
         "dead",
         "discarded",
         "empty",
+        "expired",
         "handled",
         "lost",
+        "moved",
         "pops",
         "refused",
         "retried",
@@ -47,6 +49,8 @@ class PopCounts:
         self.revived = 0  # messages put into a retry topic
         self.dead = 0  # messages put into a dead-letter topic
         self.lost = 0  # messages of ended leases whose record is gone
+        self.expired = 0  # messages of ended leases whose life is over
+        self.moved = 0  # messages of HTTP queues copied to the log's end because their segment is about to go
         self.discarded = 0  # open messages of deleted topics and groups
         self.cold = 0  # pops that waited for the disk
         self.by_group: dict[tuple[str, str], list[int]] = {}  # (topic, group) -> [messages, bytes] popped

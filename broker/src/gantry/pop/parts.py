@@ -24,6 +24,7 @@ from gantry.model.topic import TopicConfig
 from gantry.pop import handle, records, recovery
 from gantry.pop.acknowledge import AckHandlers
 from gantry.pop.held import HeldLimits, HeldRequests
+from gantry.pop.keeping import QueueKeeper
 from gantry.pop.order_table import OrderTable
 from gantry.pop.orderly import OrderlyPops
 from gantry.pop.orderly_acks import OrderlyAcks
@@ -52,6 +53,7 @@ class PopParts:
     polling: Polling
     owners: OwnerHandlers
     stats: QueueStatsHandlers
+    keeper: QueueKeeper
 
     def recover(self, pending: list[DelayedEntry]) -> Iterator[None]:
         """Read the book back before the first request is served, in small slices; see `recovery`.  Empties the list."""
@@ -64,6 +66,7 @@ class PopParts:
         yield from self.orderly.table.catch_up()
         self.service.begin()
         self.reviver.begin(following)
+        self.keeper.begin()
         self.orderly.begin()
         self.owners.owners.begin(context.clock.monotonic())
 
@@ -101,7 +104,8 @@ def make(
     held.on_first = lambda: context.store.on_dispatched(held.on_dispatched)
     polling.would_find_in_order = orderly.would_find
     service.book.on_room, orderly.on_free = polling.more_is_visible, polling.more_is_visible
-    return PopParts(service, reviver, pops, acks, orderly, polling, owners, QueueStatsHandlers(service, waiting))
+    stats, keeper = QueueStatsHandlers(service, waiting), QueueKeeper(service, reviver)
+    return PopParts(service, reviver, pops, acks, orderly, polling, owners, stats, keeper)
 
 
 def retry_topics(topic: TopicConfig) -> list[str]:

@@ -10,8 +10,11 @@ lease by t, q, so, pt and c.  It is delivered behind its lease, so that the ackn
 handled yet are never before the saved offset of the revive queue.
 
 Ours, and ignored by RocketMQ: `cid` in a lease, the client that renews it; `gen`, the generation of the topic where it
-is not the first; `again` in one that no pop made: it goes on with messages that were popped before.  `it` may be small
-or negative in ours: a pop time may lie ahead of a clock that was set back, and pt + it is always the end of the lease.
+is not the first; `again` in one that no pop made: it goes on with messages that were popped before; `move` in one by
+which the broker moves messages to the log's end (`keeping`), and which it stores in its revive queue at once.
+
+`it` may be small or negative in ours: a pop time may lie ahead of a clock that was set back, and pt + it is always the
+end of the lease.
 
 Everything read here may be RocketMQ's or damaged: what is no lease and no acknowledgement gives None.
 
@@ -65,6 +68,7 @@ class LeaseRecord:
     owner: str = ""
     generation: int = 0
     is_again: bool = False  # of messages that were leased before: renewed, or at another time
+    is_move: bool = False  # its messages are only copied, and were not delivered to anybody
 
 
 class AckRecord(NamedTuple):
@@ -106,7 +110,19 @@ def lease_message(lease: LeaseRecord, place: Place) -> frames.Send:
         value["gen"] = lease.generation
     if lease.is_again:
         value["again"] = 1
+    if lease.is_move:
+        value["move"] = 1
     return _message(value, TAG_LEASE, key.start, lease.end_ms, key, place)
+
+
+def ended_message(lease: LeaseRecord, place: Place, stored_at: int) -> frames.Send:
+    """Return the message of a lease that has ended already, for its revive queue.
+
+    stored_at: a log offset, at or before its own, from which on a deletion of its topic or group concerns it.
+    """
+    send = lease_message(lease, place)
+    send.topic, send.queue_id, send.prepared_offset = place.topic, place.queue_id, stored_at
+    return send
 
 
 def ack_message(ack: AckRecord, lease_end_ms: int, place: Place) -> frames.Send:
@@ -196,6 +212,7 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
         owner if isinstance(owner, str) else "",
         generation or 0,
         value.get("again") == 1,
+        value.get("move") == 1,
     )
 
 

@@ -8,7 +8,8 @@ the saved offset of the revive queue a start knows which copies were made (`reco
 
 A lease that came early (RocketMQ delivers them a second before their end) waits, and what is behind it in its queue.
 One that a client keeps alive is stored again with a later end (`renews`), and its handles stay valid.  While the gate
-is shut (a full disk) nothing is handled; leases stay open and may be acknowledged.
+is shut (a full disk) nothing is handled but leases by which the broker moves messages of HTTP queues (`keeping`);
+the others stay open and may be acknowledged.
 
 Copies of messages of an HTTP queue keep their queue number, which is their priority.  A message whose life is over is
 dropped.
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.append.redelivery import MoveToDeadLetters, Retry, again_of, fate_of, popped_from
+from gantry.append.redelivery import MoveToDeadLetters, Retry, again_of, fate_of, moved_of, popped_from
 from gantry.errors import Refusal
 from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.model import names
@@ -82,6 +83,15 @@ class Reviver:
 
     def _listen(self) -> None:
         self._context.store.on_dispatched(self._on_dispatched)
+
+    def idle_queue(self) -> int | None:
+        """Return a revive queue in which everything is handled; None when there is none."""
+        store, topic = self._context.store, self._service.rules.revive_topic
+        for queue_id in range(records.REVIVE_QUEUES):
+            low, high = store.queue_range(topic, queue_id) or (0, 0)
+            if self._next.get(queue_id, low) >= high:
+                return queue_id
+        return None
 
     @property
     def following(self) -> dict[int, int]:
@@ -150,6 +160,8 @@ class Reviver:
             lease, wait_s = self._ends(read)
             if wait_s:
                 return ended, passed, wait_s
+            if lease is not None and not lease.is_move and self._context.gate.refusal is not None:
+                return ended, passed, _RETRY_S
             if lease is not None:
                 one = _Ended(lease, log_offset, self._places(lease))
                 if self._is_cold(one, queue_id, offset):
@@ -217,8 +229,9 @@ class Reviver:
                 renewed.append((one.lease, until_ms))
                 sends.append(self._renewal(one.lease, until_ms))
                 continue
-            copies = self._copies(one)
-            lost += len(one.lease.open_offsets()) - len(copies)
+            copies, expired = self._copies(one)
+            counts.expired += expired
+            lost += len(one.lease.open_offsets()) - len(copies) - expired
             for copy, fate in copies:
                 is_dead = isinstance(fate, MoveToDeadLetters)
                 dead, revived = dead + is_dead, revived + (not is_dead)
@@ -226,7 +239,7 @@ class Reviver:
                 retried[at] = retried.get(at, 0) + (not is_dead)
                 sends.append(copy)
         if sends:
-            end = self._service.append(sends)
+            end = self._service.append(sends, is_owed=all(one.lease.is_move for one in ended))
             if isinstance(end, Refusal):
                 self._context.say("revive", f"ended leases wait, and are tried again: {end.remark}")
                 return False
@@ -248,24 +261,32 @@ class Reviver:
         record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation, is_again=True)
         return records.lease_message(record, self._service.place(lease.revive_queue))
 
-    def _copies(self, ended: _Ended) -> list[tuple[Send, Retry | MoveToDeadLetters]]:
+    def _copies(self, ended: _Ended) -> tuple[list[tuple[Send, Retry | MoveToDeadLetters]], int]:
+        """Return the copies of what is open, and how many messages have none because their life is over."""
         context, key = self._context, ended.lease.key
         times_max = context.groups.retry_times_max(key.group)
         topic, flag = handle.normal_topic(key.topic, key.group)
         born_from_ms = self._service.lives.from_ms(topic)
         made: list[tuple[Send, Retry | MoveToDeadLetters]] = []
+        expired = 0
         for log_offset, size, _ in ended.places:
             record = context.store.reader.record((log_offset, size, 0))
-            if record is None or times_max is None or (born_from_ms is not None and record.born_ms < born_from_ms):
+            if record is None or times_max is None:
                 continue
-            fate = fate_of(record.reconsume_times, times_max, 0)
+            if born_from_ms is not None and record.born_ms < born_from_ms:
+                expired += 1
+                continue
+            fate = Retry(0) if ended.lease.is_move else fate_of(record.reconsume_times, times_max, 0)
             target = self.target(key.group, key.topic if flag else handle.retry_topic(topic, key.group), fate)
-            copy = again_of(record, popped_from(record, topic), fate, target, key.pop_ms)
+            if ended.lease.is_move:
+                copy = moved_of(record, popped_from(record, topic), target)
+            else:
+                copy = again_of(record, popped_from(record, topic), fate, target, key.pop_ms)
             if isinstance(fate, Retry) and context.topics.is_http_queue(topic):
                 copy.queue_id = self._with_queue(target, key.queue_id, topic)
             copy.prepared_offset = ended.log_offset
             made.append((copy, fate))
-        return made
+        return made, expired
 
     def target(self, group: str, retry_topic: str, fate: Retry | MoveToDeadLetters) -> str:
         """Return the topic of a copy, which is made when it is missing."""

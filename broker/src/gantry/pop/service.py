@@ -109,9 +109,9 @@ class PopService:
         now_ms = self.context.clock.now_ms()
         return Place(rules.revive_topic, revive_queue, rules.broker, store.store_host, now_ms)
 
-    def append(self, sends: Sequence[Send]) -> int | Refusal:
-        """Append a run; return the log's end behind it, or why nothing was written."""
-        return append_copies(self.context.store, self.context.gate, sends)
+    def append(self, sends: Sequence[Send], is_owed: bool = False) -> int | Refusal:
+        """Append a run; return the log's end behind it, or why nothing was written.  is_owed: also on a full disk."""
+        return append_copies(self.context.store, self.context.gate, sends, is_owed=is_owed)
 
     def lease(self, found: Sequence[tuple[LeaseRecord, int]], revive_queue: int) -> Refusal | None:
         """Make leases, each with the log offset of its first message; return why that is not possible, else None.

@@ -46,6 +46,7 @@ def _ended(parts: Parts) -> Iterator[Sample]:
     yield ("dead letter",), counts.dead
     yield ("renewed",), parts.pops.owners.owners.renewed
     yield ("lost",), counts.lost
+    yield ("life over",), counts.expired
     yield ("deleted",), counts.discarded
 
 
