@@ -6,17 +6,25 @@ import random
 
 import pytest
 
+from gantry.append.batch import GATE_DISK_FULL
+from gantry.errors import DiskFullError, Refusal
 from gantry.leaves import properties
-from testkit.queueplay import RETRY, QueuePlay
+from gantry.wire.codes import ResponseCode
+from testkit.delayplay import DelayPlay
+from testkit.queueplay import QUEUE, RETRY, QueuePlay
 
 HOUR_MS = 3_600_000
 LIFE_S = 15 * 86_400
 SEGMENT = 1 << 16
 
 
-def long_ago(**bodies: int) -> QueuePlay:
-    """A queue whose messages are in segments that are about to go; bodies and their priorities."""
+def long_ago(is_again: bool = False, /, **bodies: int) -> QueuePlay:
+    """A queue, made again or not, whose messages are in segments that are about to go; bodies and their priorities."""
     play = QueuePlay(LIFE_S, segment_bytes=SEGMENT)
+    if is_again:
+        play.put(b"former")
+        play.delete()
+        play.make(LIFE_S)
     for body, priority in bodies.items():
         play.put(body.encode(), priority)
     fill(play)
@@ -113,7 +121,7 @@ def test_a_queue_that_nobody_ever_received_from_is_kept_too_and_a_start_owes_it_
 def test_a_power_cut_while_messages_are_moved_loses_none_and_repeats_none(seed: int) -> None:
     rng = random.Random(seed)
     names = [f"m{number}" for number in range(50)]
-    play = long_ago(**{name: rng.choice((1, 2, 16)) for name in names})
+    play = long_ago(seed % 2 == 1, **{name: rng.choice((1, 2, 16)) for name in names})
     acknowledged: list[bytes] = []
     for _ in range(3):
         play.store.retention.drop_expired()
@@ -131,7 +139,69 @@ def test_a_power_cut_while_messages_are_moved_loses_none_and_repeats_none(seed: 
     play.pass_durably(60_000, 1_000)
     while taken := play.take():
         for one in taken:
-            assert play.done(one) == "open"
+            assert play.done(one) == "open" and one.times == 0
             acknowledged.append(one.body)
     assert sorted(acknowledged) == sorted(name.encode() for name in names)
 
+
+
+def full(play: QueuePlay) -> None:
+    """The disk is too full for anything but what is owed."""
+    play.gate.shut(GATE_DISK_FULL, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full"))
+    play.gate.reopen = lambda reason: None  # type: ignore[method-assign]
+
+
+def test_messages_are_moved_on_a_disk_that_is_too_full_for_others_and_ended_leases_wait() -> None:
+    play = long_ago(a=1, b=2, c=3)
+    play.take(1, visibility_ms=500)
+    play.pass_ms(500)
+    play.flush()
+    while not [name for name, _ in play.store.queues() if name.startswith("rmq_sys_REVIVE")]:
+        DelayPlay.deliver(play)
+        play.flush()
+    full(play)
+    clean(play)
+    assert play.pops.service.counts.moved == 2 and play.visible(RETRY) == [b"b", b"c"]
+    assert play.pops.service.book.open == 1
+    del play.gate.reopen
+    play.pass_durably(2_000)
+    assert [one.body for one in play.take()] == [b"a", b"b", b"c"]
+
+
+def test_messages_that_find_no_room_stay_where_they_are() -> None:
+    play = long_ago(a=1, b=2)
+    append = play.store.append
+
+    def no_room(*_: object, **__: object) -> int:
+        raise DiskFullError("no room")
+
+    play.store.append = no_room  # type: ignore[method-assign]
+    clean(play)
+    assert play.store.reader.log_start == 0 and play.pops.service.counts.moved == 0
+    play.store.append = append  # type: ignore[method-assign]
+    clean(play)
+    assert play.store.reader.log_start >= 2 * SEGMENT
+    assert [one.body for one in play.take()] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("is_again", [True, False])
+@pytest.mark.parametrize("steps", range(6))
+def test_a_move_that_was_begun_is_completed_by_the_next_start(steps: int, is_again: bool) -> None:
+    for seed in range(8):
+        play = long_ago(is_again, a=1, b=1, c=1)
+        assert play.pops.keeper.move(QUEUE, (QUEUE, 0), SEGMENT) == 3
+        if steps:
+            play.flush()
+        for _ in range(steps // 2):
+            play.deliver()
+            play.background.step()
+        if steps % 2:
+            play.flush()
+        play.crash(random.Random(seed))
+        play.pass_durably(3_000, 500)
+        taken = play.take()
+        assert [(one.body, one.times) for one in taken] == [(b"a", 0), (b"b", 0), (b"c", 0)], f"seed {seed}"
+        assert [play.done(one) for one in taken] == ["open"] * 3
+        play.crash(random.Random(seed))
+        play.pass_durably(3_000, 500)
+        assert play.take() == []

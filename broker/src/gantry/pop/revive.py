@@ -160,8 +160,6 @@ class Reviver:
             lease, wait_s = self._ends(read)
             if wait_s:
                 return ended, passed, wait_s
-            if lease is not None and not lease.is_move and self._context.gate.refusal is not None:
-                return ended, passed, _RETRY_S
             if lease is not None:
                 one = _Ended(lease, log_offset, self._places(lease))
                 if self._is_cold(one, queue_id, offset):
