@@ -58,3 +58,36 @@ def test_a_look_at_a_topic_made_again_lets_no_commit_of_the_deleted_one_count() 
         play.send(b"new%d" % number)
     play.flush()
     assert [one.body for one in popped(play.ask_now(pop_request()))] == [b"new%d" % number for number in range(5)]
+
+
+def test_a_lease_whose_messages_were_copied_closes_none_of_a_newer_one_after_a_clock_was_set_back() -> None:
+    play = sent(3)
+    assert len(popped(play.ask_now(pop_request(3, 500)))) == 3
+    while len(play.visible("%RETRY%workers_orders")) < 3:
+        play.pass_ms(10)
+        play.flush()
+    play.offsets.reset(GROUP, TOPIC, 0, 0, marks=False)
+    play.clock.jump(-10_000)
+    again = popped(play.ask_now(pop_request(32, 60_000)))
+    play.kill()
+    leased = [one for one in again if one.topic == TOPIC]
+    assert [one.body for one in leased] == [b"m0", b"m1", b"m2"]
+    for one in leased:
+        assert play.ask_now(ack_request(one)).ext["gantryVerdict"] == "open"
+
+
+def test_a_change_of_which_only_the_new_lease_was_kept_stays_over_the_end_of_that_lease() -> None:
+    play = sent(1)
+    (one,) = popped(play.ask_now(pop_request(1, 600_000)))
+    append = play.store.append
+    play.store.append = lambda sends, **how: append(sends[:1], **how)  # type: ignore[method-assign]
+    assert play.ask_now(change_request(one, 1_000)).code == 0
+    play.crash()
+    durably(play, 3_000)  # the new lease ends, and nothing in the log is about it but its handled record
+    (again,) = popped(play.ask_now(pop_request(1, 60_000)))
+    assert again.topic != TOPIC
+    assert play.ask_now(ack_request(again)).ext["gantryVerdict"] == "open"
+    play.offsets.file.save_now()
+    play.kill()
+    assert play.pops.service.book.open == 0
+    assert play.ask_now(ack_request(one)).ext["gantryVerdict"] != "open"

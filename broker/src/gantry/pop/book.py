@@ -12,7 +12,9 @@ message the one with the later pop time counts, in whichever order they are adde
 later end is renewed and keeps its handles.
 
 A lease is forgotten when none of its messages is open: what a handle means then is read from the handle itself, see
-`Verdict`.  So memory is bounded by the number of open messages: some 0.4 KB a lease and 40 bytes a message.
+`Verdict`.  So memory is bounded by the number of open messages: some 0.4 KB a lease and 40 bytes a message.  Of each
+queue that was ever leased the newest pop time is kept, so that pop times grow also when the clock was set back: a start
+may find leases that have ended, and they must not count more than newer ones.
 
 This module uses no clock, no disk and no messages.
 """
@@ -88,13 +90,11 @@ class OpenLease:
 class _Queue:
     """The open leases of one queue, by (start, pop time)."""
 
-    __slots__ = ("behind", "leases", "newest_ms", "open")
+    __slots__ = ("leases", "open")
 
     def __init__(self) -> None:
         self.leases: dict[tuple[int, int], OpenLease] = {}
         self.open = 0  # messages
-        self.behind = 0  # no offset from here on was ever leased
-        self.newest_ms = 0  # of all pop times
 
 
 class LeaseBook:
@@ -111,6 +111,8 @@ class LeaseBook:
         self._queue_max = queue_max
         self._total_max = total_max
         self._queues: dict[Queue, _Queue] = {}
+        # Of every queue that was leased: no offset from the first number on ever was, and the newest pop time.
+        self._leased: dict[Queue, tuple[int, int]] = {}
 
     def room(self, queue: Queue) -> int:
         """Return how many more messages of this queue may be leased."""
@@ -126,13 +128,19 @@ class LeaseBook:
         """Return the pop time of a new lease that begins at this offset: later than that of any lease that it may share
         messages with, also when the clock was set back.
         """
-        known = self._queues.get(queue)
-        return now_ms if known is None or start >= known.behind else max(now_ms, known.newest_ms + 1)
+        behind, newest_ms = self._leased.get(queue, (0, 0))
+        return now_ms if start >= behind else max(now_ms, newest_ms + 1)
+
+    def leased(self, record: LeaseRecord) -> None:
+        """Note that a lease was made, whether it is open or not: later ones of its messages have later pop times."""
+        queue = record.key[:3]
+        behind, newest_ms = self._leased.get(queue, (0, 0))
+        self._leased[queue] = max(behind, record.offsets[-1] + 1), max(newest_ms, record.key.pop_ms)
 
     def overlaps(self, queue: Queue, offsets: Sequence[int]) -> list[tuple[OpenLease, list[int]]]:
         """Return the open leases that have any of these ascending offsets open, with those offsets."""
         known = self._queues.get(queue)
-        if known is None or offsets[0] >= known.behind:
+        if known is None or offsets[0] >= self._leased[queue][0]:
             return []
         wanted = set(offsets)
         shared = [(one, [at for at in one.open_offsets() if at in wanted]) for one in known.leases.values()]
@@ -147,11 +155,10 @@ class LeaseBook:
             known.end_ms = max(known.end_ms, record.end_ms)
             return known
         lease = OpenLease(record, revive_queue)
-        if record.offsets[0] < queue.behind:
+        if record.offsets[0] < self._leased.get(key[:3], (0, 0))[0]:
             self._supersede(queue, lease)
             self._queues[key[:3]] = queue  # forgotten when that closed its last lease
-        queue.behind = max(queue.behind, record.offsets[-1] + 1)
-        queue.newest_ms = max(queue.newest_ms, key.pop_ms)
+        self.leased(record)
         if not lease.open:
             self._tidy(key[:3], queue)
             return None
@@ -222,6 +229,7 @@ class LeaseBook:
 
     def forget(self, is_gone: Callable[[str, str, int], bool]) -> int:
         """Forget all leases of queues (group, topic, queue id) that are gone; return how many messages were open."""
+        self._leased = {queue: one for queue, one in self._leased.items() if not is_gone(*queue)}
         gone = [queue for queue in self._queues if is_gone(*queue)]
         count = 0
         for queue in gone:

@@ -6,9 +6,11 @@
                                    messages, from the first on, are in a retry or dead-letter topic already; of an HTTP
                                    queue those of the same unique key, as some may have been dropped between them
 
-All leases are entered with what is not acknowledged of them, then the copies count.  What is open afterwards is the
-same as before the crash, because every change of the book is a record in the log before it is answered.  (An
-acknowledged message of a lease may not close it in a newer one, whose pop time is earlier after a clock was set back.)
+All leases are entered, by their pop times, with what is neither acknowledged nor copied of them.  What is open
+afterwards is the same as before the crash, because every change of the book is a record in the log before it is
+answered.  A crash may keep a lease and cut off the acknowledgement, in the same append, that closes its messages in an
+older one: it is appended again before anything else.  Otherwise a later start, for which the newer lease is handled and
+the older one is not, would find these messages open again.
 
 A group's offset in a queue is at least behind the newest lease there: offsets are saved later than leases.  A reset by
 an administrator counts from its place in the log on (`metadata.resetplaces`): neither older leases undo it, nor those
@@ -25,13 +27,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from gantry.leaves import delays, fields, properties
 from gantry.model import names
 from gantry.pop import handle, records
-from gantry.pop.book import OpenLease
 from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord
 from gantry.pop.service import PopService
 from gantry.store.store import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from gantry.leaves.records import Record
     from gantry.schedule.places import DelayedEntry
@@ -52,12 +53,12 @@ class _Found(NamedTuple):
 class _Findings:
     def __init__(self) -> None:
         self.leases: list[_Found] = []
-        self.acks: list[AckRecord] = []
+        self.done: dict[LeaseKey, set[int]] = {}  # what was acknowledged, or copied, of each lease
 
     def take(self, record: Record, is_delivered: bool) -> None:
         read = records.read(record.properties, record.body)
         if isinstance(read, AckRecord):
-            self.acks.append(read)
+            self.done.setdefault(read.key, set()).update(read.offsets)
         if not isinstance(read, LeaseRecord) or not read.offsets:
             return
         address = delays.address(record.properties)
@@ -66,6 +67,11 @@ class _Findings:
         queue_id = record.queue_id if is_delivered or address is None else address[1]
         delivered_at = record.log_offset if is_delivered else -1
         self.leases.append(_Found(read, queue_id, carried or stored_at, delivered_at, carried is not None))
+
+    def open_of(self, record: LeaseRecord) -> tuple[int, ...]:
+        """Return the offsets of a lease that are not done."""
+        done = self.done.get(record.key, ())
+        return tuple(offset for offset in record.offsets if offset not in done)
 
 
 def read_back(service: PopService, pending: Iterable[DelayedEntry]) -> Generator[None, None, dict[int, int]]:
@@ -89,9 +95,8 @@ def read_back(service: PopService, pending: Iterable[DelayedEntry]) -> Generator
         following[queue_id] = offset
         yield from _read_queue(service, queue_id, offset, found)
     found.leases = [one for one in found.leases if not _is_gone(service, one)]
-    _enter(service, found)
-    yield
     yield from _count_copies(service, found)
+    yield from _enter(service, found)
     _move(service, found)
     return following
 
@@ -130,55 +135,59 @@ def _is_gone(service: PopService, found: _Found) -> bool:
     return is_buried or service.generation(key.topic) > found.record.generation
 
 
-def _enter(service: PopService, found: _Findings) -> None:
-    """Enter what was found, in the order in which it was leased."""
-    reader = service.context.store.reader
-    done: dict[LeaseKey, set[int]] = {}
-    for ack in found.acks:
-        done.setdefault(ack.key, set()).update(ack.offsets)
-    for one in sorted(found.leases, key=lambda one: (one.record.key.pop_ms, one.record.end_ms, one.stored_at)):
-        key = one.record.key
-        offsets = tuple(offset for offset in one.record.offsets if offset not in done.get(key, ()))
-        if offsets:
-            entry = reader.entry(key.topic, key.queue_id, offsets[0])
-            service.enter(replace(one.record, offsets=offsets), one.revive_queue, 0 if entry is None else entry[0])
-
-
 def _count_copies(service: PopService, found: _Findings) -> Iterator[None]:
-    """Close the messages of ended leases that were copied before the crash."""
-    store = service.context.store
-    ended = {one.delivered_at: one.record for one in found.leases if one.delivered_at >= 0}
-    ended = {at: record for at, record in ended.items() if service.book.find(record.key) is not None}
+    """Take the messages of ended leases that were copied before the crash for done."""
+    ended = {one.delivered_at: one.record for one in found.leases if one.delivered_at >= 0 and found.open_of(one.record)}
     if not ended:
         return
     copies: dict[int, list[bytes]] = {at: [] for at in ended}
-    for entries in store.reader.entries(min(ended)):
+    for entries in service.context.store.reader.entries(min(ended)):
         for entry in entries:
             at = entry.prepared_offset
             if at in copies and (names.is_retry_topic(entry.topic) or names.is_dlq_topic(entry.topic)):
                 copies[at].append(entry.unique_key)
         yield
     for at, unique_keys in copies.items():
-        lease = service.book.find(ended[at].key)
-        if lease is not None and unique_keys:
-            service.book.close(lease, _copied(service, lease, unique_keys))
+        record = ended[at]
+        if unique_keys:
+            copied = _copied(service, record.key, found.open_of(record), unique_keys)
+            found.done.setdefault(record.key, set()).update(copied)
 
 
-def _copied(service: PopService, lease: OpenLease, unique_keys: list[bytes]) -> list[int]:
-    """Return the offsets of the messages that copies with these keys were made of; all stand in one order."""
-    offsets = lease.open_offsets()
-    topic, _ = handle.normal_topic(lease.key.topic, lease.key.group)
+def _copied(
+    service: PopService, key: LeaseKey, offsets: Sequence[int], unique_keys: list[bytes]
+) -> Sequence[int]:
+    """Return which of these offsets of a lease have the messages that copies with these keys were made of; all stand
+    in one order.
+    """
+    topic, _ = handle.normal_topic(key.topic, key.group)
     if len(unique_keys) >= len(offsets) or not service.context.topics.is_http_queue(topic):
         return offsets[: len(unique_keys)]
     reader, found, wanted = service.context.store.reader, list[int](), iter(unique_keys)
     unique_key = next(wanted, None)
     for offset in offsets:
-        entry = reader.entry(lease.key.topic, lease.key.queue_id, offset)
+        entry = reader.entry(key.topic, key.queue_id, offset)
         record = None if entry is None else reader.record(entry)
         if record is not None and unique_key == (properties.get(record.properties, b"UNIQ_KEY") or b""):
             found.append(offset)
             unique_key = next(wanted, None)
     return found
+
+
+def _enter(service: PopService, found: _Findings) -> Iterator[None]:
+    """Enter what was found, in the order in which it was leased."""
+    reader, book = service.context.store.reader, service.book
+    in_order = sorted(found.leases, key=lambda one: (one.record.key.pop_ms, one.record.end_ms, one.stored_at))
+    for number, one in enumerate(in_order, 1):
+        key, offsets = one.record.key, found.open_of(one.record)
+        if offsets:
+            older = [(lease, common) for lease, common in book.overlaps(key[:3], offsets) if lease.key != key]
+            service.owed += [service.ack(lease, common) for lease, common in older]
+            entry = reader.entry(key.topic, key.queue_id, offsets[0])
+            service.enter(replace(one.record, offsets=offsets), one.revive_queue, 0 if entry is None else entry[0])
+        book.leased(one.record)
+        if number % _PIECE == 0:
+            yield
 
 
 def _move(service: PopService, found: _Findings) -> None:

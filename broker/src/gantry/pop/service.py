@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
 _OWED_AT_ONCE = 256
+_ACKS_AT_ONCE = 64
 _NOTHING = 1 << 62
 
 
@@ -89,6 +90,7 @@ class PopService:
         # So many messages of a lease of an HTTP queue, those of these bits, are open (1) or not any more (-1).
         self.on_leased: Callable[[OpenLease, int, int], object] = lambda lease, bits, sign: None
         self.book.on_change = self._changed
+        self.owed: list[Send] = []  # acknowledgements that a crash cut off; appended before anything else
         self._turn = 0
         self._owed_from = _NOTHING  # no message of an open lease is below
         self._owed_next: int | None = None  # the same, while it is computed again
@@ -111,7 +113,11 @@ class PopService:
 
     def append(self, sends: Sequence[Send], is_owed: bool = False) -> int | Refusal:
         """Append a run; return the log's end behind it, or why nothing was written.  is_owed: also on a full disk."""
-        return append_copies(self.context.store, self.context.gate, sends, is_owed=is_owed)
+        owed = self.owed[:_ACKS_AT_ONCE]
+        end = append_copies(self.context.store, self.context.gate, [*owed, *sends], is_owed=is_owed)
+        if owed and not isinstance(end, Refusal):
+            del self.owed[: len(owed)]
+        return end
 
     def lease(self, found: Sequence[tuple[LeaseRecord, int]], revive_queue: int) -> Refusal | None:
         """Make leases, each with the log offset of its first message; return why that is not possible, else None.
