@@ -49,6 +49,12 @@ def test_a_group_that_popped_a_topic_made_again_begins_at_its_first_message_afte
     assert play.offsets.query(GROUP, TOPIC, 0) == 0
 
 
+def test_a_pop_of_a_topic_made_again_commits_where_its_group_begins() -> None:
+    play = read_and_deleted(3)
+    assert play.pops.service.positions.go_on((GROUP, TOPIC, 0)) == 0
+    assert play.offsets.of(GROUP, TOPIC)[0] == 0
+
+
 def test_a_look_at_a_topic_made_again_lets_no_commit_of_the_deleted_one_count() -> None:
     play = read_and_deleted(3)
     looks = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "-1", "maxMsgNums": "1"}

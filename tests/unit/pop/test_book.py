@@ -54,6 +54,18 @@ def test_the_pop_time_of_a_message_only_grows() -> None:
     assert book.pop_ms(QUEUE, 11, 900) == 900
 
 
+def test_the_pop_time_of_a_message_grows_when_its_lease_has_ended() -> None:
+    book = LeaseBook(100, 100)
+    lease = book.add(record(10, 500, 10, 11), 0)
+    assert lease is not None
+    book.end(lease)
+    book.leased(record(12, 600, 12))
+    assert book.pop_ms(QUEUE, 10, 400) == 601
+    assert book.pop_ms(QUEUE, 13, 400) == 400
+    book.forget(lambda group, topic, queue_id: (group, topic, queue_id) == QUEUE)
+    assert book.pop_ms(QUEUE, 10, 400) == 400
+
+
 def test_an_ended_lease_is_forgotten_and_its_handles_are_stale() -> None:
     book = LeaseBook(100, 100)
     lease = book.add(record(10, 500), 0)
