@@ -24,6 +24,7 @@ from gantry.errors import Refusal
 from gantry.metadata import journal as journals
 from gantry.metadata.journal import Journal
 from gantry.metadata.offsets import Offsets
+from gantry.model import names
 from gantry.replication.hastate import MemberRole
 from gantry.replication.slave_links import SlaveLinks
 from gantry.wire import ha
@@ -96,6 +97,7 @@ class MasterRole:
         self._gate = gate
         self._is_sync = config.role is Role.SYNC_MASTER
         self._ended = ended
+        self._ended_leases = f"{names.REVIVE_TOPIC_PREFIX}{config.cluster}@{names.REVIVE_GROUP}"
         self._tail_end = store.written.offset
         self._slave_links: SlaveLinks | None = None
         self._offsets_due_s = 0.0
@@ -131,7 +133,7 @@ class MasterRole:
             lambda name: None if (group := tables.groups.get(name)) is None else group.to_json(),
         )
         for table, gathered in tables.gathered.items():
-            journal.carry(table, gathered.keys(), gathered.value)
+            journal.carry(table, sorted(gathered.keys(), key=self._ended_leases.__eq__), gathered.value)
             gathered.touched = set()
         journal.carry(journals.DELAYS, (), lambda _: self._delays)
         journal.carry(journals.QUEUES, ("",), lambda _: store.expired_ends())
@@ -253,18 +255,25 @@ class MasterRole:
         self._look()
         if now_s >= self._offsets_due_s:
             self._offsets_due_s = now_s + _OFFSETS_S
-            self._number_touched()
+            self.number_touched()
             delays = self._tables.delays()
             if delays is not None and delays != self._delays:
                 self._delays = delays
                 self._journal.changed(journals.DELAYS, "")
         self._slave_links.tick()
 
-    def _number_touched(self) -> None:
+    def number_touched(self) -> None:
+        """Give numbers to the changes that were only gathered so far.
+
+        The offsets of ended leases always come last.  A slave that has them and lacks an offset that such a lease moved
+        would, as the next master, deliver messages again that were acknowledged.
+        """
         for table, gathered in self._tables.gathered.items():
-            touched, gathered.touched = gathered.touched or (), set()
-            for key in touched:
+            touched, gathered.touched = gathered.touched or set(), set()
+            for key in touched - {self._ended_leases}:
                 self._journal.changed(table, key)
+            if touched and table == journals.OFFSET and gathered.value(self._ended_leases) is not None:
+                self._journal.changed(table, self._ended_leases)
 
     def _look(self) -> None:
         """Refuse writes while they could not be confirmed."""
@@ -333,7 +342,7 @@ class MasterRole:
     @property
     def asked(self) -> int:
         """The number of changes of metadata, including those that were only gathered so far."""
-        self._number_touched()
+        self.number_touched()
         return self._journal.number
 
     @property

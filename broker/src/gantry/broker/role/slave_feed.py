@@ -37,6 +37,10 @@ class SlaveNews(Protocol):
         """Note that a slave's link ended; is_leaving: the slave announced it."""
         ...
 
+    def number_touched(self) -> None:
+        """Give numbers to the changes of metadata that were only gathered so far."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
@@ -61,6 +65,7 @@ class SlaveFeed:
         self._judge = standing_judge(self._standing, self._tail)
         self.is_waited_for = self._tracker.is_waited_for
         self.acked, self.commits, self.promised, self.went = news.acked, news.commits, news.promised, news.went
+        self._number_touched = news.number_touched
 
     @property
     def marks(self) -> tuple[int, int, int]:
@@ -108,7 +113,10 @@ class SlaveFeed:
 
     def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
         """Return the numbered changes of metadata after this one."""
-        return () if after >= self._journal.number else list(self._journal.after(after))
+        if after >= self._journal.number:
+            return ()
+        self._number_touched()  # values are those of now, so what moved before them goes before them
+        return list(self._journal.after(after))
 
     def came(self, hello: Hello, address: str) -> str:
         """Note that a slave begins to follow. Return why it may not; empty: it may."""
