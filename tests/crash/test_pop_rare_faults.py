@@ -4,10 +4,12 @@ records of which a crash kept the beginning.
 
 from __future__ import annotations
 
+from gantry.errors import Refusal
 from gantry.store.settings import Flush
-from gantry.wire.codes import RequestCode
+from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import request
-from testkit.popplay import GROUP, TOPIC, batch_ack_request, pop_request, popped
+from testkit.orderplay import DLQ, INVISIBLE_MS, OrderPlay
+from testkit.popplay import GROUP, TOPIC, ack_request, batch_ack_request, change_request, pop_request, popped
 from testkit.popstoreplay import PopPlay
 
 
@@ -97,3 +99,18 @@ def test_a_change_of_which_only_the_new_lease_was_kept_stays_over_the_end_of_tha
     play.kill()
     assert play.pops.service.book.open == 0
     assert play.ask_now(ack_request(one)).ext["gantryVerdict"] != "open"
+
+
+def test_a_head_that_cannot_become_a_dead_letter_now_is_not_passed() -> None:
+    play = OrderPlay(times_max=0)
+    for body in (b"m0", b"m1"):
+        play.message(body)
+    assert [one.body for one in play.taken(1)] == [b"m0"]
+    play.clock.advance(INVISIBLE_MS)
+    gate = play.parts.service.context.gate
+    gate.shut("full", Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "no room"))
+    assert play.taken(expType="TAG", exp="none of them has it") == []
+    assert play.offsets.query(GROUP, TOPIC, 0) == 0
+    gate.reopen("full")
+    assert [one.body for one in play.taken()] == [b"m1"]
+    assert play.bodies(DLQ) == [b"m0"]

@@ -5,8 +5,9 @@ until that is confirmed.  The batch locks its queue from the moment in which the
 that pop at the same time one gets the queue.
 
 A pop with nothing to deliver changes nothing.  A pop that finds the head of a queue with all attempts used up moves it
-to the group's dead-letter topic and delivers what is behind it: the new batch and the copy are in one append, the batch
-first.  When a crash keeps only the batch, the next start makes the copy before anything else (`begin`).
+to the group's dead-letter topic before it reads on: the batch without it and the copy are in one append, the batch
+first.  When a crash keeps only the batch, the next start makes the copy before anything else (`begin`).  When nothing
+can be appended, the head stays, and the group's offset too.
 
 The group's consumer offset follows the committed offset of its batch, when that is confirmed and durable (`positions`).
 A queue that was set back by an administrator has no batch any more: records from before the reset do not count.
@@ -43,21 +44,13 @@ _PIECE = 64
 _STALE_ENDS = 64  # of locks: that many more are kept than there are queues
 
 
-class _Head(NamedTuple):
-    """A head whose attempts are used up: its place in the log, and its record; None: it is gone."""
-
-    dead: Dead
-    record: Record | None
-
-
 class _Offer(NamedTuple):
     """What one queue has for a pop: the batch before, what was read of the queue, and which of it is delivered."""
 
     queue: Queue
     before: OrderedBatch | None
-    found: TakenMessages | None
+    found: TakenMessages
     taken: list[int]
-    head: _Head | None
 
 
 class OrderlyPops:
@@ -106,10 +99,13 @@ class OrderlyPops:
             offer, used, needed = self._offer(wish, at, attempt_id, (room, fetches, until_s))
             fetches -= used
             cold = cold or needed
+            if isinstance(offer, Refusal):
+                if offers:
+                    break
+                return offer
             if offer is None:
                 continue
-            if offer.found is not None:
-                rest += max(0, offer.found.fetched.max_offset - offer.found.fetched.next_offset)
+            rest += max(0, offer.found.fetched.max_offset - offer.found.fetched.next_offset)
             offers.append(offer)
             room -= len(offer.taken)
         if not offers:
@@ -118,21 +114,23 @@ class OrderlyPops:
 
     def _offer(
         self, wish: Wish, at: tuple[int, str, int], attempt_id: str, bounds: tuple[int, int, float]
-    ) -> tuple[_Offer | None, int, Sequence[tuple[int, int]]]:
+    ) -> tuple[_Offer | Refusal | None, int, Sequence[tuple[int, int]]]:
         """Look at one queue; return what it offers, how many fetches that took, and what has to be read first."""
         room, fetches, until_s = bounds
         queue = wish.group, at[1], at[2]
-        batch, head = self.table.get(queue), None
+        batch = self.table.get(queue)
         position = self._taker.position(wish, at)
         if batch is not None:
             if batch.is_locked(attempt_id, self._context.clock.now_ms()):
                 return None, 0, ()
             times_max = self._context.groups.retry_times_max(wish.group)
-            if times_max is not None and batch.has_used_up(attempt_id, times_max):
+            while times_max is not None and batch.has_used_up(attempt_id, times_max):
                 cold = self._cold(queue, batch.committed)
                 if cold:
                     return None, 0, cold
-                head = self._head(queue, batch.committed)
+                refused = self._move_head(queue, batch)
+                if refused is not None:
+                    return refused, 0, ()
                 batch = batch.give_up()
             position = max(position, batch.committed)
         elif not self.table.has_room(queue):
@@ -142,66 +140,68 @@ class OrderlyPops:
         found, used = self._taker.read_from(wish, at, position, room + ahead, fetches, until_s)
         if found is not None and found.fetched.is_cold:
             return None, used, found.fetched.places
-        taken = [] if found is None else order.take(found.offsets, batch, room)
-        if found is not None and not taken:
-            self._service.positions.move(queue, found.fetched.next_offset)  # all of it is acknowledged
-        if not taken and head is None:
+        if found is None:
             return None, used, ()
-        return _Offer(queue, batch, found, taken, head), used, ()
+        taken = order.take(found.offsets, batch, room)
+        if not taken:
+            self._service.positions.move(queue, found.fetched.next_offset)  # all of it is acknowledged
+            return None, used, ()
+        return _Offer(queue, batch, found, taken), used, ()
 
     def _cold(self, queue: Queue, offset: int) -> Sequence[tuple[int, int]]:
         """Return the place of a message that has to be read from the disk first."""
         found = self._context.store.reader.candidates(queue[1], queue[2], offset, 1, 1, None, may_wait=False)
         return found.places if found.is_cold else ()
 
-    def _head(self, queue: Queue, offset: int) -> _Head:
+    def _move_head(self, queue: Queue, batch: OrderedBatch) -> Refusal | None:
+        """Move the head of a batch to the dead-letter topic; return why that is not possible now, else None."""
+        record, changed = self._record(queue, batch.committed), batch.give_up()
+        if record is None:
+            refused = self._change(queue, changed)
+            self._service.counts.lost += refused is None
+            return refused
+        return self._bury(queue, changed, record)
+
+    def _record(self, queue: Queue, offset: int) -> Record | None:
         reader = self._context.store.reader
         place = reader.entry(queue[1], queue[2], offset)
-        record = None if place is None else reader.record(place)
-        return _Head(Dead(offset, -1 if record is None else record.log_offset), record)
+        return None if place is None else reader.record(place)
 
-    def _deliver(self, wish: Wish, attempt_id: str, offers: list[_Offer], rest: int) -> Catch | Refusal:
-        """Append the new batches, and what goes to the dead-letter topic; then they count."""
-        before = [offer.before.pop_ms for offer in offers if offer.before is not None]
-        pop_ms = max([self._context.clock.now_ms(), *[one + 1 for one in before]])
-        changes: list[tuple[Queue, OrderedBatch]] = []
-        sends: list[Send] = []
-        states: list[Send] = []
-        for offer in offers:
-            batch = offer.before
-            if offer.taken:
-                assert offer.found is not None
-                found = offer.found.offsets
-                batch = order.popped(offer.before, found, offer.taken, attempt_id, pop_ms, wish.invisible_ms)
-            assert batch is not None
-            changes.append((offer.queue, batch))
-            record = None if offer.head is None else offer.head.record
-            dead = None if offer.head is None or record is None else offer.head.dead
-            states.append(self._state(offer.queue, batch, dead))
-            sends.append(states[-1])
-            if record is not None:
-                sends.append(self._dead_letter(offer.queue, record))
-        end = self._append(sends)
+    def _bury(self, queue: Queue, changed: OrderedBatch, record: Record) -> Refusal | None:
+        """Append a batch and the dead letter that left it; then it counts."""
+        state = self._state(queue, changed, Dead(record.queue_offset, record.log_offset))
+        end = self._append([state, self._dead_letter(queue, record)])
         if isinstance(end, Refusal):
             return end
-        for (queue, batch), state in zip(changes, states, strict=True):
-            self._took(queue, batch, state)
-        given = [offer.head for offer in offers if offer.head is not None]
-        self._service.counts.dead += sum([head.record is not None for head in given])
-        self._service.counts.lost += sum([head.record is None for head in given])
-        taken = [self._given(offer) for offer in offers if offer.taken]
+        self._took(queue, changed, state)
+        self._service.counts.dead += 1
+        return None
+
+    def _deliver(self, wish: Wish, attempt_id: str, offers: list[_Offer], rest: int) -> Catch | Refusal:
+        """Append the new batches; then they count."""
+        before = [offer.before.pop_ms for offer in offers if offer.before is not None]
+        pop_ms = max([self._context.clock.now_ms(), *[one + 1 for one in before]])
+        batches = [
+            order.popped(one.before, one.found.offsets, one.taken, attempt_id, pop_ms, wish.invisible_ms)
+            for one in offers
+        ]
+        states = [self._state(one.queue, batch, None) for one, batch in zip(offers, batches, strict=True)]
+        end = self._append(states)
+        if isinstance(end, Refusal):
+            return end
+        for offer, batch, state in zip(offers, batches, states, strict=True):
+            self._took(offer.queue, batch, state)
+        taken = [self._given(offer) for offer in offers]
         counts = [
             one
-            for (queue, batch), offer in zip(changes, offers, strict=True)
-            if offer.taken
-            for one in handle.count_info(queue[2], offer.taken, batch.counts)
+            for offer, batch in zip(offers, batches, strict=True)
+            for one in handle.count_info(offer.queue[2], offer.taken, batch.counts)
         ]
         return Catch(taken, pop_ms, ORDERLY_QUEUE, rest, counts=counts)
 
     def _given(self, offer: _Offer) -> TakenMessages:
         """Return what was read of a queue without the messages that are not delivered."""
         found = offer.found
-        assert found is not None
         wanted = set(offer.taken)
         if len(wanted) == len(found.offsets):
             return found
@@ -262,15 +262,12 @@ class OrderlyPops:
         changed, verdict = batch.acknowledge(offset, pop_ms)
         if verdict is not OrderVerdict.TAKEN:
             return verdict
-        record = self._head(queue, offset).record
+        record = self._record(queue, offset)
         if record is None:
             return None
-        state = self._state(queue, changed, Dead(offset, record.log_offset))
-        end = self._append([state, self._dead_letter(queue, record)])
-        if isinstance(end, Refusal):
-            return end
-        self._took(queue, changed, state)
-        self._service.counts.dead += 1
+        refused = self._bury(queue, changed, record)
+        if refused is not None:
+            return refused
         self._free(queue, changed)
         return verdict
 
