@@ -173,3 +173,30 @@ def test_a_run_is_cut_where_it_grows_long_and_where_a_segment_ends() -> None:
     assert found[-1].log_offset > play.settings.segment_bytes
     assert play.run(*[asked(one) for one in found]) == []
     assert [one.body for one in play.records(RETRY)] == [one.body for one in found]
+
+
+@pytest.mark.parametrize("where", ["behind the append", "before the second append"])
+def test_when_a_run_fails_nobody_is_told_to_send_again_what_is_in_the_log(where: str) -> None:
+    play = SendBackPlay()
+    play.groups.put(GroupConfig("h"))
+    mine, others = asked(play.message(b"mine"), group=GROUP), asked(play.message(b"other's"), group="h")
+    run = []
+    for ext in (mine, others):
+        command = frames.Command(36)
+        command.ext = {name: str(value) for name, value in {"delayLevel": 0, **ext}.items()}
+        run.append((play.connection, command))
+    runs: Any = play.handler.runs
+    calls = iter([None, OSError("broken")])
+
+    def breaks(*given: Any, then: Any = runs._answer if where == "behind the append" else runs._copies) -> Any:
+        error = OSError("broken") if where == "behind the append" else next(calls)
+        if error is not None:
+            raise error
+        return then(*given)
+
+    setattr(runs, "_answer" if where == "behind the append" else "_copies", breaks)
+    commands = [command for _, command in run]
+    with pytest.raises(OSError, match="broken"):
+        runs.take(run)
+    assert [one.body for one in play.records(RETRY)] == [b"mine"]
+    assert [command for _, command in run] == commands[1:]

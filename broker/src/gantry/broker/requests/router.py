@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 _Hot = TypeVar("_Hot", frames.Pull, frames.End)
 EndRun = Callable[["Connection", list[frames.End]], None]
-SendBackRun = Callable[[Sequence[tuple["Connection", Command]]], list[tuple["Connection", Command]]]
+SendBackRun = Callable[[list[tuple["Connection", Command]]], list[tuple["Connection", Command]]]
 """Takes send-backs; returns those that need a closer look, one by one."""
 
 _SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
@@ -185,14 +185,15 @@ class Router:
 
     def _take_sent_back(self) -> None:
         run, self._sent_back = self._sent_back, []
+        count = len(run)
         try:
             left = self._send_backs(run)
         except Exception as error:  # noqa: BLE001  the router's guard
-            self.requests[_SEND_BACK] += len(run)
-            for connection, command in run:
+            self.requests[_SEND_BACK] += count
+            for connection, command in run:  # those whose copy is in the log are not in it any more
                 self._failed(connection, (command,), error)
             return
-        self.requests[_SEND_BACK] += len(run) - len(left)
+        self.requests[_SEND_BACK] += count - len(left)
         for connection, command in left:
             self._run_command(connection, command)
 
