@@ -23,7 +23,8 @@ class Play:
     def __init__(self) -> None:
         self.state = MemoryState()
         self.groups = Groups(self.state, SimClock(), GroupSettings())
-        self.offsets = Offsets(MemoryState(), SimClock())
+        self.offset_state = MemoryState()
+        self.offsets = Offsets(self.offset_state, SimClock())
         self.handlers = GroupHandlers(self.groups, self.offsets)
         self.connection: Any = FakeConnection()
 
@@ -88,3 +89,21 @@ def test_a_deleted_group_loses_its_offsets_only_when_asked_to(fields: dict[str, 
 
 def test_deleting_what_is_gone_is_no_error() -> None:
     assert Play().delete(groupName="orders") == ResponseCode.SUCCESS
+
+
+@pytest.mark.parametrize("fields", [{}, {"cleanOffset": "true"}])
+def test_where_in_the_log_a_group_was_deleted_is_saved_before_the_groups(fields: dict[str, str]) -> None:
+    play = Play()
+    play.groups.ensure("workers")
+    play.groups.file.save_now()
+    play.groups.on_change(lambda name: play.offsets.place_reset(f"@{name}"))
+    saves, save = play.state.saves, play.state.save
+
+    def save_groups(table: Any) -> None:
+        document = play.offset_state.load()
+        assert document is not None and document["gantryResets"] == {"@workers": {"0": 0}}
+        save(table)
+
+    play.state.save = save_groups  # type: ignore[method-assign]
+    assert play.delete(groupName="workers", **fields) == ResponseCode.SUCCESS
+    assert play.state.saves == saves + 1

@@ -62,12 +62,11 @@ class GroupHandlers:
         """DELETE_SUBSCRIPTIONGROUP: the group and, if asked for, its offsets."""
         header = headers.parse(command.code, command.ext)
         self._groups.delete(header.text("groupName"))
-        is_all = header.boolean("cleanOffset")
-        if is_all:
+        if header.boolean("cleanOffset"):
             self._offsets.remove_group(header.text("groupName"))
+        # First where in the log it was deleted: a start without that would make the group again, with its old leases.
+        await self._offsets.saved()
         self._groups.file.save_if_changed()
-        if is_all:
-            await self._offsets.saved()
         return reply(command)
 
 
