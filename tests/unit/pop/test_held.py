@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gantry.consume.filter import Wanted
-from gantry.consume.sql92.program import compile_sql
+from gantry.consume.sql92.program import Program, compile_sql
 from gantry.pop.held import ANY_QUEUE, NOTIFICATION, POP, HeldLimits, HeldRequests, PollKey, waiting_s
 from testkit.fake_connection import FakeConnection
 
@@ -283,3 +283,25 @@ def test_a_request_waits_a_little_shorter_than_its_client_and_never_long() -> No
     assert waiting_s(until_ms=10_000_000, now_ms=1000) == 59.95
     assert waiting_s(until_ms=0, now_ms=1000) == 0
     assert waiting_s(until_ms=1040, now_ms=1000) == 0
+
+
+def test_the_work_of_all_filters_in_one_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, evaluated = Waiting(), [0]
+    accepts = Program.accepts
+
+    def counted(program: Program, packed: bytes) -> bool:
+        evaluated[0] += program.cost
+        return accepts(program, packed)
+
+    monkeypatch.setattr(Program, "accepts", counted)
+    for number in range(300):
+        waiting.hold(f"w{number}", wanted=compile_sql(f"a = {number + 10}"))
+    for first in (1, 201):
+        waiting.arrive(first=first, codes=(0,) * 200)
+    assert 40_000 < evaluated[0] <= 50_000
+    waiting.visible = 0
+    waiting.turn()
+    assert 0 < len(waiting.tried) <= 300 and not waiting.answered
+    waiting.arrive(first=401, codes=(17,))
+    waiting.turn()
+    assert waiting.tried[-1] == "w7" and waiting.answered == ["w7"]  # the next turn has its own work

@@ -13,7 +13,8 @@ gets on in the queue (`PopLongPollingService`); the same here.
 
 Trying is put off to the next turn of the loop, and done in slices.  So all messages of a turn are seen together, and
 nothing is appended while records are dispatched.  A request whose peer does not read its answers is not tried, because
-its messages would stay invisible for nothing.
+its messages would stay invisible for nothing.  The work for filters in one turn is bounded, however many of them wait
+for a topic: lines beyond it are tried without.
 
 A held request ends in one of these ways: `retry` returned True (it was answered, or another part answers it), its time
 is over, its topic or this broker's mastership ended (`give_up`), or its connection closed, which frees its place.
@@ -52,7 +53,7 @@ _POLL_MS_MAX = 60_000
 _SLOTS_PER_S = 4
 # Tries in one turn of the loop: a millisecond.
 _TRIED_AT_ONCE = 16
-# Nodes of expressions evaluated after one dispatch: a few milliseconds.
+# Nodes of expressions evaluated in one turn, of all lines together: a few milliseconds.
 _STEPS_MAX = 50_000
 
 
@@ -118,13 +119,13 @@ class _Line:
         """Return the requests, the one whose time ends first at the beginning."""
         return sorted(self.waiting, key=lambda held: (held.until, held.number))
 
-    def takes(self, topic: str, queue_id: int, entries: Sequence[Entry]) -> bool:
-        """Return whether it has to be tried because of these new messages."""
-        if topic != self.place.topic:
-            return True  # a retry topic: its messages were once chosen by the filter
-        if self.place.queue_id not in (ANY_QUEUE, queue_id):
-            return False
-        return _is_wanted(self.wanted, entries) or _is_looked_at(entries)
+    def waits_for(self, topic: str, queue_id: int) -> bool:
+        """Return whether it waits for messages of this queue."""
+        return topic != self.place.topic or self.place.queue_id in (ANY_QUEUE, queue_id)
+
+    def filter_for(self, topic: str) -> Wanted:
+        """Return its filter; None for a retry topic: its messages were once chosen by the filter."""
+        return self.wanted if topic == self.place.topic else None
 
 
 def waiting_s(until_ms: int, now_ms: int) -> float:
@@ -149,6 +150,7 @@ class HeldRequests:
         self._count = 0
         self._swept_slot: int | None = None
         self._is_due_soon = False
+        self._steps = 0  # of filters, in this turn
         # Dicts serve as sets that keep the order of arrival.  By topic: also by the names of both retry topics.
         self._by_topic: dict[str, dict[_Line, None]] = {}
         self._lines: dict[PollKey, dict[Wanted, _Line]] = {}
@@ -208,7 +210,19 @@ class HeldRequests:
         lines = self._by_topic.get(topic)
         if lines is None:
             return
-        self._try_soon([line for line in lines if line not in self._due and line.takes(topic, queue_id, entries)])
+        waiting = [line for line in lines if line not in self._due and line.waits_for(topic, queue_id)]
+        self._try_soon([line for line in waiting if self._is_wanted(line.filter_for(topic), entries)])
+
+    def _is_wanted(self, wanted: Wanted, entries: Sequence[Entry]) -> bool:
+        if wanted is None or self._steps > _STEPS_MAX:
+            return True
+        if isinstance(wanted, Program):
+            self._steps += wanted.cost * len(entries)
+            is_wanted = self._steps > _STEPS_MAX or any(wanted.accepts(entry.properties) for entry in entries)
+        else:
+            self._steps += len(entries)
+            is_wanted = any(entry.tags_code in wanted for entry in entries)
+        return is_wanted or _is_looked_at(entries)
 
     def wake(self, topic: str, group: str, queue_id: int = ANY_QUEUE) -> None:
         """Try what the group waits for in this queue of the topic (ANY_QUEUE: in all): more is visible by now."""
@@ -262,13 +276,13 @@ class HeldRequests:
     def _try_soon(self, lines: Sequence[_Line]) -> None:
         for line in lines:
             self._due[line] = None
-        if self._due and not self._is_due_soon:
+        if (self._due or self._steps) and not self._is_due_soon:
             self._is_due_soon = True
             self._soon(self._try_due)
 
     def _try_due(self) -> None:
         """Try what is due, some of each line in turn, and the rest in the next turn."""
-        self._is_due_soon = False
+        self._is_due_soon, self._steps = False, 0
         if not self._may_serve():
             self._due.clear()
             self.release_all()
@@ -353,14 +367,6 @@ def _topics(place: PollKey) -> tuple[str, str, str]:
         handle.retry_topic(place.topic, place.group, handle.RETRY_V1),
         handle.retry_topic(place.topic, place.group, handle.RETRY_V2),
     )
-
-
-def _is_wanted(wanted: Wanted, entries: Sequence[Entry]) -> bool:
-    if wanted is None:
-        return True
-    if isinstance(wanted, Program):
-        return wanted.cost * len(entries) > _STEPS_MAX or any(wanted.accepts(entry.properties) for entry in entries)
-    return any(entry.tags_code in wanted for entry in entries)
 
 
 def _is_looked_at(entries: Sequence[Entry]) -> bool:
