@@ -74,13 +74,13 @@ def run(arguments: argparse.Namespace) -> int:
     def make(end: Callable[[], None]) -> Proxy:
         if CHILD in os.environ:
             _end_with_parent(end)
-        return Proxy(settings)
+        return Proxy(settings, end)
 
     def ready(proxy: Proxy) -> str:
         http = f" http={reachable(arguments.bind, proxy.http_port)}" if proxy.http_port is not None else ""
         return f"grpc={reachable(arguments.bind, proxy.port)}{http}"
 
-    return serve(make, ready, ports=ports)
+    return serve(make, ready, lambda proxy: proxy.failure, ports)
 
 
 def _settings(arguments: argparse.Namespace) -> ProxySettings:

@@ -27,7 +27,7 @@ from gantry.model import names
 from gantry.model.route import TopicRoute
 from gantry.model.subscription import GroupConfig
 from gantry.transport.connection import Connection
-from gantry.transport.tasks import cancelled
+from gantry.transport.tasks import cancelled, essential
 from gantry.wire.codes import ResponseCode
 from gantry.wire.heartbeat import Heartbeat
 
@@ -124,11 +124,14 @@ class Brokers:
         self._masters = Fresh(self._ask_masters)
         self._meeting: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Start heartbeats and the refreshing of routes; connections are made when they are needed."""
+    def start(self, fail: Callable[[str], None]) -> None:
+        """Start heartbeats and the refreshing of routes; connections are made when they are needed.
+
+        fail: called with the reason when checks of transactions will not come any more.
+        """
         self.session.start()
         self.routes.start()
-        self._meeting = asyncio.create_task(self._meet(), name="gantry-gateway-presence")
+        self._meeting = essential(self._meet(), "gantry-gateway-presence", fail)
 
     async def close(self) -> None:
         """Unregister at all brokers and close the connections."""

@@ -69,9 +69,15 @@ class KnownClients:
                 text = f"{len(self._known)} clients are known to this proxy; connect to another one"
                 raise FaultError(pb.TOO_MANY_REQUESTS, text)
             client = self._known[caller.client_id] = KnownClient(caller)
-        client.caller, client.seen_at = caller, now
-        self._known.move_to_end(caller.client_id)
+        client.caller = caller
+        self.called(client, now)
         return client
+
+    def called(self, client: KnownClient, now: float) -> None:
+        """Note that a known client lives now; `expire` looks at the one that was silent longest first."""
+        client.seen_at = now
+        if self._known.get(client.caller.client_id) is client:
+            self._known.move_to_end(client.caller.client_id)
 
     def ended(self, client_id: str) -> KnownClient | None:
         """Forget a client that said goodbye; None when it was not known."""

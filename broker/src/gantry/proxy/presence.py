@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from gantry.client.requests import pop_requests
@@ -21,7 +21,7 @@ from gantry.errors import GantryError, RefusedError
 from gantry.gateway.brokers import Brokers
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.receiving import ReceiveCalls
-from gantry.transport.tasks import cancelled
+from gantry.transport.tasks import cancelled, essential
 from gantry.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ class OwnerReports:
         self._receiving = receiving
         self._keeping: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Start to report."""
-        self._keeping = asyncio.create_task(self._keep(), name="gantry-proxy-owners")
+    def start(self, fail: Callable[[str], None]) -> None:
+        """Start to report; fail: called with the reason when that ends, because leases are not renewed then."""
+        self._keeping = essential(self._keep(), "gantry-proxy-owners", fail)
 
     async def close(self) -> None:
         """Report no more; the clients go on with another proxy."""

@@ -15,7 +15,7 @@ import logging
 import shutil
 import ssl
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -80,7 +80,10 @@ class ProxySettings:
 class Proxy:
     """One process of the proxy; start() and stop() once each."""
 
-    def __init__(self, settings: ProxySettings) -> None:
+    def __init__(self, settings: ProxySettings, end: Callable[[], None] = lambda: None) -> None:
+        """end: called when this process has to end; `failure` says why."""
+        self.failure: str | None = None
+        self._end = end
         self.port = settings.port
         self.http_port = settings.http_port
         self._settings = settings
@@ -120,8 +123,8 @@ class Proxy:
         target = str(self._folder / "grpc.sock")
         self._acceptor = Acceptor(listener, target, settings.tls)
         self._server = self._made(target)
-        self.brokers.start()
-        self._presence.start()
+        self.brokers.start(self._fail)
+        self._presence.start(self._fail)
         self.reach.start()
         await self._server.start()
         for name in ("", SERVICE):
@@ -174,7 +177,14 @@ class Proxy:
             "checks_dropped": self.transactions.checks_dropped,
         }
 
+    def _fail(self, reason: str) -> None:
+        log.error("the proxy ends: %s", reason)
+        self.failure = reason
+        self._end()
+
     def _is_alive(self) -> tuple[bool, str]:
+        if self.failure is not None:
+            return False, self.failure
         return self._server is not None, f"{len(self.clients)} clients"
 
     def _is_ready(self) -> tuple[bool, str]:

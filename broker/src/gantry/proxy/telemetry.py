@@ -86,7 +86,7 @@ class Telemetry:
             async for command in commands:
                 if command is None:
                     raise FaultError(pb.BAD_REQUEST, NOT_READABLE)
-                client.seen_at = asyncio.get_running_loop().time()
+                self._clients.called(client, asyncio.get_running_loop().time())
                 if command.WhichOneof("command") == "settings":
                     answer = await self._settled(command.settings, client, caller)
                     stream.offer(answer)
