@@ -114,3 +114,17 @@ def test_a_head_that_cannot_become_a_dead_letter_now_is_not_passed() -> None:
     gate.reopen("full")
     assert [one.body for one in play.taken()] == [b"m1"]
     assert play.bodies(DLQ) == [b"m0"]
+
+
+def test_what_a_newer_lease_took_after_a_reset_stays_taken_when_only_the_older_one_is_left() -> None:
+    play = sent(3)
+    older = popped(play.ask_now(pop_request(3, 600_000)))
+    play.offsets.reset(GROUP, TOPIC, 0, 0, marks=False)
+    newer = popped(play.ask_now(pop_request(3, 1_000)))
+    assert not play.ask_now(batch_ack_request(newer)).body
+    durably(play, 3_000)  # the newer lease is handled
+    play.offsets.file.save_now()
+    play.kill()
+    assert play.pops.service.book.open == 0
+    for one in older:
+        assert play.ask_now(ack_request(one)).ext["gantryVerdict"] != "open"
