@@ -128,3 +128,16 @@ def test_what_a_newer_lease_took_after_a_reset_stays_taken_when_only_the_older_o
     assert play.pops.service.book.open == 0
     for one in older:
         assert play.ask_now(ack_request(one)).ext["gantryVerdict"] != "open"
+
+
+def test_the_first_handle_of_a_changed_message_is_stale_when_the_newer_one_has_ended() -> None:
+    play = sent(2)
+    first, other = popped(play.ask_now(pop_request(2, 600_000)))
+    assert play.ask_now(change_request(first, 1_000)).code == 0
+    assert play.ask_now(ack_request(other)).ext["gantryVerdict"] == "open"
+    durably(play, 3_000)  # the changed message is in the retry topic
+    for _ in range(2):
+        assert play.ask_now(ack_request(first)).ext["gantryVerdict"] == "stale"
+        assert play.ask_now(ack_request(other)).ext["gantryVerdict"] == "done"
+        play.offsets.file.save_now()
+        play.kill()

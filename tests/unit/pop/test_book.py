@@ -1,5 +1,8 @@
 """Which handle of a message is valid."""
 
+import pytest
+
+from gantry.pop import book as book_module
 from gantry.pop.book import LeaseBook, Verdict
 from gantry.pop.records import LeaseKey, LeaseRecord
 
@@ -108,3 +111,14 @@ def test_a_lease_that_takes_the_last_message_of_another_is_there() -> None:
             book.add(one, 0)
         assert verdict(book, 10, 501, 10) is Verdict.OPEN
         assert (book.open, book.leases, book.open_in(QUEUE)) == (1, 1, 1)
+
+
+def test_the_number_of_moved_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(book_module, "MOVED_MAX", 3)
+    book = LeaseBook(100, 100)
+    key = LeaseKey(*QUEUE, 10, 500)
+    for offset in range(10, 14):
+        book.moved(key, [offset], 1500, 600)
+    assert [verdict(book, 10, 500, offset) for offset in (10, 11, 13)] == [Verdict.DONE, Verdict.STALE, Verdict.STALE]
+    book.moved(key, [14], 3000, 2000)  # the others have ended
+    assert len(book._moved) == 1

@@ -149,9 +149,11 @@ class AckHandlers:
         # Without an owner: a failed message has to come again at this time, and not be renewed while its client lives.
         record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), "", lease.generation, is_again=True)
         place = self._service.place(lease.revive_queue)
-        end = self._service.append([records.lease_message(record, place), self._service.ack(lease, (named.offset,))])
+        moved = self._service.moved(lease, (named.offset,))
+        end = self._service.append([records.lease_message(record, place), moved])
         if isinstance(end, Refusal):
             return refusal(command, end)
+        self._service.book.moved(lease.key, (named.offset,), lease.end_ms, now_ms)
         self._service.book.close(lease, (named.offset,))
         self._service.counts.store(key, LEASE)
         self._service.counts.store(lease.key, ACK)

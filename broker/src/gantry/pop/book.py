@@ -26,6 +26,7 @@ from enum import Enum
 
 from gantry.pop.records import LeaseKey, LeaseRecord
 
+MOVED_MAX = 100_000  # some 30 MB
 Queue = tuple[str, str, int]
 """Group, topic, queue id."""
 
@@ -35,7 +36,7 @@ class Verdict(Enum):
 
     OPEN    the message can be acknowledged
     DONE    it was acknowledged with this handle before, as far as is known
-    STALE   it was put into the retry topic, or a newer handle has it
+    STALE   it was put into the retry topic, or a newer handle has it or had it
     """
 
     OPEN = "open"
@@ -113,6 +114,8 @@ class LeaseBook:
         self._queues: dict[Queue, _Queue] = {}
         # Of every queue that was leased: no offset from the first number on ever was, and the newest pop time.
         self._leased: dict[Queue, tuple[int, int]] = {}
+        # Messages that left a lease for a newer one, with the end of the former: their older handles are never DONE.
+        self._moved: dict[tuple[LeaseKey, int], int] = {}
 
     def room(self, queue: Queue) -> int:
         """Return how many more messages of this queue may be leased."""
@@ -187,9 +190,21 @@ class LeaseBook:
         lease = self.find(key)
         if lease is not None and lease.open & lease.mask((offset,)):
             return Verdict.OPEN
-        if self.overlaps(key[:3], (offset,)):
+        if (key, offset) in self._moved or self.overlaps(key[:3], (offset,)):
             return Verdict.STALE
         return Verdict.DONE if now_ms < (end_ms if lease is None else lease.end_ms) else Verdict.STALE
+
+    def moved(self, key: LeaseKey, offsets: Sequence[int], end_ms: int, now_ms: int) -> None:
+        """Note that a newer lease has messages of a lease that would end at this time.
+
+        Beyond `MOVED_MAX` the oldest are forgotten: their handles are taken for DONE until that time.
+        """
+        while self._moved:
+            oldest = next(iter(self._moved))
+            if self._moved[oldest] > now_ms and len(self._moved) < MOVED_MAX:
+                break
+            del self._moved[oldest]
+        self._moved.update(dict.fromkeys([(key, offset) for offset in offsets], end_ms))
 
     def close(self, lease: OpenLease, offsets: Sequence[int]) -> list[int]:
         """Close messages of an open lease; return the offsets of those that were open, ascending."""

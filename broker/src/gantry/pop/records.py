@@ -11,7 +11,8 @@ handled yet are never before the saved offset of the revive queue.
 
 Ours, and ignored by RocketMQ: `cid` in a lease, the client that renews it; `gen`, the generation of the topic where it
 is not the first; `again` in one that no pop made: it goes on with messages that were popped before; `move` in one by
-which the broker moves messages to the log's end (`keeping`), and which it stores in its revive queue at once.
+which the broker moves messages to the log's end (`keeping`), and which it stores in its revive queue at once; `moved`
+in an acknowledgement: a newer lease has these messages, so they are not done and the handle is stale.
 
 `it` may be small or negative in ours: a pop time may lie ahead of a clock that was set back, and pt + it is always the
 end of the lease.
@@ -72,10 +73,11 @@ class LeaseRecord:
 
 
 class AckRecord(NamedTuple):
-    """A stored acknowledgement of some messages of one lease."""
+    """A stored acknowledgement of some messages of one lease; is_moved: a newer lease has them."""
 
     key: LeaseKey
     offsets: tuple[int, ...]
+    is_moved: bool = False
 
 
 class Place(NamedTuple):
@@ -140,6 +142,8 @@ def ack_message(ack: AckRecord, lease_end_ms: int, place: Place) -> frames.Send:
     tag = TAG_ACK
     if len(ack.offsets) > 1:
         tag, value["aol"] = TAG_BATCH_ACK, list(ack.offsets)
+    if ack.is_moved:
+        value["moved"] = 1
     return _message(value, tag, first, lease_end_ms + ACK_AFTER_MS, key, place)
 
 
@@ -221,7 +225,8 @@ def _ack(key: LeaseKey, value: dict[str, object]) -> AckRecord | None:
     if not isinstance(listed, list):
         return None
     offsets = [offset for one in listed if (offset := _number(one)) is not None]
-    return AckRecord(key, tuple(offsets)) if offsets and len(offsets) == len(listed) else None
+    is_good = offsets and len(offsets) == len(listed)
+    return AckRecord(key, tuple(offsets), value.get("moved") == 1) if is_good else None
 
 
 def _number(value: object) -> int | None:

@@ -54,11 +54,14 @@ class _Findings:
     def __init__(self) -> None:
         self.leases: list[_Found] = []
         self.done: dict[LeaseKey, set[int]] = {}  # what was acknowledged, or copied, of each lease
+        self.moved: dict[LeaseKey, set[int]] = {}  # of that, what a newer lease has or had
 
     def take(self, record: Record, is_delivered: bool) -> None:
         read = records.read(record.properties, record.body)
         if isinstance(read, AckRecord):
             self.done.setdefault(read.key, set()).update(read.offsets)
+            if read.is_moved:
+                self.moved.setdefault(read.key, set()).update(read.offsets)
         if not isinstance(read, LeaseRecord) or not read.offsets:
             return
         address = delays.address(record.properties)
@@ -137,7 +140,8 @@ def _is_gone(service: PopService, found: _Found) -> bool:
 
 def _count_copies(service: PopService, found: _Findings) -> Iterator[None]:
     """Take the messages of ended leases that were copied before the crash for done."""
-    ended = {one.delivered_at: one.record for one in found.leases if one.delivered_at >= 0 and found.open_of(one.record)}
+    delivered = [one for one in found.leases if one.delivered_at >= 0]
+    ended = {one.delivered_at: one.record for one in delivered if found.open_of(one.record)}
     if not ended:
         return
     copies: dict[int, list[bytes]] = {at: [] for at in ended}
@@ -176,13 +180,16 @@ def _copied(
 
 def _enter(service: PopService, found: _Findings) -> Iterator[None]:
     """Enter what was found, in the order in which it was leased."""
-    reader, book = service.context.store.reader, service.book
+    reader, book, now_ms = service.context.store.reader, service.book, service.context.clock.now_ms()
     in_order = sorted(found.leases, key=lambda one: (one.record.key.pop_ms, one.record.end_ms, one.stored_at))
     for number, one in enumerate(in_order, 1):
         key, offsets = one.record.key, found.open_of(one.record)
+        book.moved(key, sorted(found.moved.get(key, ())), one.record.end_ms, now_ms)
         if offsets:
             older = [(lease, common) for lease, common in book.overlaps(key[:3], offsets) if lease.key != key]
-            service.owed += [service.ack(lease, common) for lease, common in older]
+            service.owed += [service.moved(lease, common) for lease, common in older]
+            for lease, common in older:
+                book.moved(lease.key, common, lease.end_ms, now_ms)
             entry = reader.entry(key.topic, key.queue_id, offsets[0])
             service.enter(replace(one.record, offsets=offsets), one.revive_queue, 0 if entry is None else entry[0])
         book.leased(one.record)

@@ -128,12 +128,13 @@ class PopService:
         place = self.place(revive_queue)
         sends = [records.lease_message(record, place) for record, _ in found]
         older = [one for record, _ in found for one in self.book.overlaps(record.key[:3], record.offsets)]
-        sends += [self.ack(lease, offsets) for lease, offsets in older]
+        sends += [self.moved(lease, offsets) for lease, offsets in older]
         end = self.append(sends)
         if isinstance(end, Refusal):
             return end
-        for lease, _ in older:
+        for lease, offsets in older:
             self.counts.store(lease.key, ACK)
+            self.book.moved(lease.key, offsets, lease.end_ms, place.now_ms)
         for record, log_offset in found:
             self.counts.store(record.key, LEASE)
             self.enter(record, revive_queue, log_offset)
@@ -158,6 +159,11 @@ class PopService:
     def ack(self, lease: OpenLease, offsets: Sequence[int]) -> Send:
         """Return the record that acknowledges messages of an open lease."""
         record = AckRecord(lease.key, tuple(offsets))
+        return records.ack_message(record, lease.end_ms, self.place(lease.revive_queue))
+
+    def moved(self, lease: OpenLease, offsets: Sequence[int]) -> Send:
+        """Return the record that takes messages out of an open lease because a newer one has them."""
+        record = AckRecord(lease.key, tuple(offsets), is_moved=True)
         return records.ack_message(record, lease.end_ms, self.place(lease.revive_queue))
 
     def generation(self, topic: str) -> int:
