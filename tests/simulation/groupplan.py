@@ -33,7 +33,7 @@ _SETTLE_S = 90.0
 _OWED_S = 30.0  # questions are asked and answered, delays are over
 _LATER_S = 5.0  # what is asked or delivered once more would be by then
 _FAULT_EVERY_S = 2.2
-_PLACES: list[Place] = [("orders", 0), ("orders", 1), ("payments", 0)]
+PLACES: list[Place] = [("orders", 0), ("orders", 1), ("payments", 0)]
 
 
 class GroupRun:
@@ -130,9 +130,9 @@ class GroupRun:
     def _clients(self) -> tuple[list[Producer], list[Consumer]]:
         world, network, ledger = self.world, self.group.network, self._ledger
         producers = [
-            Producer(world, network, "10.0.1.1", self._route(), ledger, _PLACES),
-            Producer(world, network, "10.0.1.2", self._route(), ledger, _PLACES),
-            TransactionalProducer(world, network, "10.0.1.3", self._route(), ledger, _PLACES),
+            Producer(world, network, "10.0.1.1", self._route(), ledger, PLACES),
+            Producer(world, network, "10.0.1.2", self._route(), ledger, PLACES),
+            TransactionalProducer(world, network, "10.0.1.3", self._route(), ledger, PLACES),
             *self._more_producers(),
         ]
         for producer in producers:
@@ -141,7 +141,7 @@ class GroupRun:
             producer.pause_s = world.chance.choice((0.05, 0.2, 0.5))
         consumers = [
             Consumer(world, network, f"10.0.2.{number}", self._route(is_reader=True), ledger, place)
-            for number, place in enumerate(_PLACES)
+            for number, place in enumerate(PLACES)
         ]
         for consumer in consumers:
             consumer.group = "readers"
@@ -161,7 +161,7 @@ class GroupRun:
 
     def _read_all(self, member: GroupMember) -> dict[Place, list[Found]]:
         log: dict[Place, list[Found]] = {}
-        for number, place in enumerate(_PLACES):
+        for number, place in enumerate(PLACES):
             host = f"10.0.3.{number}"
             reader = Consumer(self.world, self.group.network, host, Always(member.address), self._ledger, place)
             log[place] = self._read_one(reader)
@@ -227,7 +227,7 @@ class SinkRun(GroupRun):
         return replace(shape, is_sync_master=True, is_sync_flush=True)
 
     def _more_producers(self) -> list[Producer]:
-        return [Sink(self.world, self.group.network, "10.0.1.4", self._route(), self._ledger, _PLACES)]
+        return [Sink(self.world, self.group.network, "10.0.1.4", self._route(), self._ledger, PLACES)]
 
     def _finished(self, producers: list[Producer]) -> None:
         sinks = [one for one in producers if isinstance(one, Sink)]

@@ -27,6 +27,7 @@ import warnings
 
 from simulation.groupplan import GroupRun, SinkRun
 from simulation.plan import Outcome, Run
+from simulation.popplan import PopRun
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
 from simulation.termsplan import TermsRun
@@ -34,13 +35,15 @@ from simulation.versionsplan import VersionsRun
 from simulation.world import Broken
 
 _STORY_LINES = 60
-_COVERED = ",".join(f"*/gantry/{storey}/*" for storey in ("replication", "failover", "transaction", "append", "store"))
+_STOREYS = ("replication", "failover", "transaction", "append", "pop", "store")
+_COVERED = ",".join(f"*/gantry/{storey}/*" for storey in _STOREYS)
 _COVERAGE = [f"--data-file={tempfile.gettempdir()}/gantry-simulation-{os.getuid()}.coverage", f"--rcfile={os.devnull}"]
 Kind = type[Run] | type[GroupRun]
 KINDS: dict[str, Kind] = {
     "pair": Run,
     "group": GroupRun,
     "sink": SinkRun,
+    "pop": PopRun,
     "standing": StandingRun,
     "struck": StruckRun,
     "terms": TermsRun,

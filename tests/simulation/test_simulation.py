@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from simulation.ledger import Attempt, Found, Ledger
+from simulation.poppers import Handle, PopLedger
 from simulation.world import Broken
+from testkit.popplay import Popped
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
@@ -19,6 +21,7 @@ TESTS = HERE.parent
 SEEDS = 8, 16  # of brokers with static roles
 GROUP_SEEDS = 10, 20  # of groups with a register
 SINK_SEEDS = 4, 12  # of groups with a sink of Spark's besides
+POP_SEEDS = 4, 12  # of groups whose messages are popped besides
 TERMS_SEEDS = 3  # of groups whose role and minInSync change
 VERSIONS_SEEDS = 3, 12  # of groups whose members are of different versions
 STANDING_SEEDS = 3  # of groups in which each fault stays until producers are answered all the same
@@ -57,6 +60,15 @@ def test_a_batch_of_a_sink_is_there_once_no_matter_who_dies(first: int) -> None:
     ran = seeds("--kind", "sink", "--seeds", f"{first}:{first + 3}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")
+
+
+@pytest.mark.parametrize("first", blocks(*POP_SEEDS, 4))
+def test_what_is_popped_comes_until_it_is_acknowledged_and_never_again(first: int) -> None:
+    ran = seeds("--kind", "pop", "--seeds", f"{first}:{first + 3}", "--trace")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"4 seeds from {first} on, 0 red" in ran.stdout
+    again = [int(count) for count in re.findall(r"(\d+) of them of messages that came before", ran.stdout)]
+    assert len(again) == 4 and min(again) > 0
 
 
 def test_somebody_leads_under_every_standing_fault() -> None:
@@ -158,3 +170,42 @@ def test_a_power_cut_may_take_what_async_flush_had_not_flushed() -> None:
     one.check(found(b"a"))
     with pytest.raises(Broken, match=r"b'a', sent at 1\.000"):
         one.check(found())
+
+
+# -- the ledger of poppers
+
+
+def handle(name: str, asked_at: float, body: bytes = b"a") -> Handle:
+    return Handle(Popped(name, "orders", 0, 0, body, 0, {}), asked_at, asked_at + 0.1)
+
+
+def test_what_comes_again_after_its_acknowledgement_is_found() -> None:
+    told = PopLedger()
+    first = handle("h1", 1.0)
+    told.came(first)
+    told.acknowledged(first, 2.0, 2.1, is_open=True)
+    told.came(handle("h2", 2.05))  # asked for before the answer
+    assert not told.broken
+    told.came(handle("h3", 2.2))
+    assert "was acknowledged at 2.100 and came to a pop of 2.200" in told.broken[0]
+
+
+def test_a_handle_beside_a_newer_one_is_found() -> None:
+    told = PopLedger()
+    first = handle("h1", 1.0)
+    for one in (first, handle("h2", 1.5)):
+        told.came(one)
+    told.acknowledged(first, 1.55, 1.7, is_open=True)  # sent before the newer one came
+    assert not told.broken
+    told.acknowledged(first, 1.8, 1.9, is_open=True)
+    assert "'h1' was valid beside 'h2'" in told.broken[0]
+
+
+def test_what_is_owed_was_sent_and_is_not_settled() -> None:
+    told = PopLedger()
+    attempts = [acknowledged(body, 0) for body in (b"a", b"b", b"c")]
+    told.came(handle("h1", 1.0))
+    told.acknowledged(told.handles[b"a"][0], 1.2, 1.3, is_open=True)
+    told.doubtful.add(b"b")
+    half = Attempt(b"h", "p", "orders", 0, 1.0, 1.1, 0, True, False)
+    assert [one.body for one in told.owed([*attempts, half, Attempt(b"u", "p", "orders", 0, 1.0)])] == [b"c"]
