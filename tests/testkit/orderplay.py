@@ -29,6 +29,8 @@ from gantry.model.topic import TopicConfig
 from gantry.pop import parts as pop_parts
 from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopContext, PopRules
+from gantry.schedule.book import DelayBook
+from gantry.schedule.waiting import WaitingCounts
 from gantry.store import filenames
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
@@ -95,9 +97,9 @@ class OrderPlay:
             lambda cause, text: None,
         )
         checks = PullChecks(self.topics, groups, clients, filters, "")
-        self.parts = pop_parts.make(
-            context, self._state("consumerOrderInfo.json"), checks, random.Random(1), lambda call: call(), HeldLimits()
-        )
+        chance, waiting = random.Random(1), WaitingCounts(self.store.reader, DelayBook(), self.topics, self.clock)
+        state = self._state("consumerOrderInfo.json")
+        self.parts = pop_parts.make(context, state, checks, chance, lambda call: call(), HeldLimits(), waiting)
         self.connection: Any = FakeConnection()
         for _ in self.parts.recover([]):
             pass
