@@ -28,14 +28,16 @@ from gantry.client.results import SendResult
 from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.leaves import frames
 from gantry.model.subscription import GroupConfig
+from gantry.pop.records import REVIVE_QUEUES
 from gantry.wire.codes import RequestCode
-from testkit import brokerplay
+from testkit import brokerplay, popplay
 from testkit.stillworld import NAMESERVER, Still
 
 BODY = bytes(range(256)) * 4
 RUN = 64  # messages of one read, where many come together
 COUNT = 64  # messages of a round
 PULL = 32  # messages of a pull
+POPS, POP_MS = 16, 10_000  # pops of a round, and for how long each is leased
 AGAIN = 8  # how often a round pulls the same messages
 BATCH = 32  # messages of a batch request
 FILLER_BYTES, FILLERS = 400 << 10, 4  # more than the warm window together
@@ -267,6 +269,37 @@ def _pulls(ground: Ground, topic: str, start: int) -> Iterator[Piece]:
     assert len(sizes) == 1 and sizes.pop() > PULL * len(BODY), "an answer does not hold all that was asked for"
 
 
+def _pops(ground: Ground) -> Iterator[Piece]:
+    still, parts = ground.still, _parts(ground)
+    count = POPS * PULL
+    ground.peer.replay(runs(ground.messages("Popped", count)))
+    ground.answers(count)
+    pop = popplay.pop_request(PULL, POP_MS, consumerGroup=_GROUP, topic="Popped", queueId=0)
+    reads = [ground.frame(pop) for _ in range(POPS)]
+    yield Piece(lambda: ground.peer.replay(reads), count)
+    popped = [popplay.popped(one, _GROUP) for one in ground.answers(POPS)]
+    assert all(len(found) == PULL for found in popped), "a pop does not hold all that was asked for"
+    acks = [ground.frame(popplay.batch_ack_request(found, _GROUP, "Popped")) for found in popped]
+    yield Piece(lambda: ground.peer.replay(acks), 0)
+    assert not any(one.body for one in ground.answers(POPS)), "a handle was stale"
+    before, revived = _revived(parts), parts.pops.service.counts.revived
+    still.world.now += POP_MS / 1000 + 2  # leases, and acknowledgements a second behind them, are due
+
+    def settle() -> None:
+        for job in (parts.delays.deliver(), parts.pops.reviver.run()):
+            for _ in job or ():
+                pass
+
+    yield Piece(lambda: still.within(still.serving, settle), 0)
+    assert _revived(parts) - before == 2 * POPS, "not all leases and acknowledgements were delivered"
+    assert parts.pops.service.counts.revived == revived, "an acknowledged message came again"
+
+
+def _revived(parts: Parts) -> int:
+    topic = parts.pops.service.rules.revive_topic
+    return sum(parts.store.next_queue_offset(topic, queue) for queue in range(REVIVE_QUEUES))
+
+
 def _pulls_held(ground: Ground) -> Iterator[Piece]:
     ground.stored("Held", 1)
     start = _parts(ground).store.next_queue_offset("Held", 0)
@@ -336,6 +369,7 @@ WAYS = (
     Way("pull-near", f"pull of {PULL} messages near the end of the log", _pulls_near),
     Way("pull-far", f"pull of {PULL} messages far behind, in the page cache", _pulls_far),
     Way("pull-held", "pull that waits at the end, and the send that ends it", _pulls_held),
+    Way("pop", f"pop of {PULL} messages, their acknowledgement in one request, and the delivery of both", _pops),
     Way("client-send", f"client: {COUNT} sends under way", _produced("Produced", BODY)),
     Way("client-send-compressed", "client: the same, compressing bodies of 5 KiB", _produced("Produced", _LARGE)),
     Way("client-consume", "client: a listener that returns at once", _consumed),

@@ -22,7 +22,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.redelivery import MoveToDeadLetters, again_of, popped_from
@@ -33,6 +33,7 @@ from gantry.pop import handle, records
 from gantry.pop.book import OpenLease, Verdict
 from gantry.pop.counts import ACK, LEASE
 from gantry.pop.handle import ReceiptHandle
+from gantry.pop.lives import normal_topic
 from gantry.pop.orderly_acks import VERDICT, OrderlyAcks
 from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.revive import Reviver
@@ -63,10 +64,10 @@ class Named(NamedTuple):
 
 @dataclass(slots=True)
 class _Closing:
-    """Messages of one lease that were acknowledged in this turn."""
+    """Messages of one lease that were acknowledged in this turn, as its bits."""
 
     lease: OpenLease
-    offsets: set[int] = field(default_factory=set)
+    bits: int = 0
 
 
 class AckHandlers:
@@ -264,16 +265,20 @@ class AckHandlers:
         """Close what is open at the end of this turn; return what each handle means."""
         lease = self._service.book.find(key)
         closing = self._closing.get(key)
+        if lease is not None and closing is None and (bits := lease.mask(offsets) & lease.open):
+            closing = self._closing[key] = _Closing(lease)
+            if bits.bit_count() == len(offsets) and self._service.lives.from_ms(normal_topic(lease)) is None:
+                # Each is open, lives, and is named once.
+                closing.bits = bits
+                return [Verdict.OPEN] * len(offsets)
         verdicts = []
         for offset in offsets:
-            if lease is not None and lease.open & lease.mask((offset,)):
+            if lease is not None and closing is not None and (bit := lease.open & lease.mask((offset,))):
                 if self._service.lives.is_over(lease, offset):
                     verdicts.append(Verdict.STALE)
                     continue
-                if closing is None:
-                    closing = self._closing[key] = _Closing(lease)
-                verdicts.append(Verdict.DONE if offset in closing.offsets else Verdict.OPEN)
-                closing.offsets.add(offset)
+                verdicts.append(Verdict.DONE if bit & closing.bits else Verdict.OPEN)
+                closing.bits |= bit
             else:
                 now_ms = self._context.clock.now_ms()
                 verdicts.append(self._service.book.verdict(key, offset, end_ms, now_ms))
@@ -292,7 +297,7 @@ class AckHandlers:
         book, sends, closed = self._service.book, [], []
         for key, one in closing.items():
             if book.find(key) is one.lease:  # it may have ended meanwhile
-                offsets = sorted(offset for offset in one.offsets if one.lease.open & one.lease.mask((offset,)))
+                offsets = one.lease.offsets_of(one.bits & one.lease.open)
                 sends += [self._service.ack(one.lease, offsets)] if offsets else []
                 closed.append((one.lease, offsets))
         end = self._service.append(sends) if sends else self._context.store.written.offset

@@ -48,6 +48,7 @@ class OpenLease:
     """One open lease; `open` has a bit for each of its offsets, set while that message is open."""
 
     __slots__ = (
+        "all",
         "births_ms",
         "end_ms",
         "generation",
@@ -63,7 +64,7 @@ class OpenLease:
     def __init__(self, record: LeaseRecord, revive_queue: int) -> None:
         self.key = record.key
         self.offsets = record.offsets
-        self.open = (1 << len(record.offsets)) - 1
+        self.all = self.open = (1 << len(record.offsets)) - 1
         self.end_ms = record.end_ms
         self.owner = record.owner
         self.generation = record.generation
@@ -74,14 +75,26 @@ class OpenLease:
 
     def open_offsets(self) -> list[int]:
         """Return the offsets of its open messages, ascending."""
-        return [offset for number, offset in enumerate(self.offsets) if self.open >> number & 1]
+        return self.offsets_of(self.open)
+
+    def offsets_of(self, bits: int) -> list[int]:
+        """Return the offsets of these bits, ascending."""
+        if bits == self.all:
+            return list(self.offsets)
+        return [offset for number, offset in enumerate(self.offsets) if bits >> number & 1]
 
     def mask(self, offsets: Sequence[int]) -> int:
         """Return the bits of those of these offsets that it has."""
-        if tuple(offsets) == self.offsets:
-            return (1 << len(self.offsets)) - 1
-        places = {offset: number for number, offset in enumerate(self.offsets)}
-        bits = 0
+        own = self.offsets
+        if len(offsets) == len(own) and tuple(offsets) == own:
+            return self.all
+        first, count, bits = own[0], len(own), 0
+        if own[-1] - first == count - 1:  # nothing lies between them
+            for offset in offsets:
+                if 0 <= offset - first < count:
+                    bits |= 1 << (offset - first)
+            return bits
+        places = {offset: number for number, offset in enumerate(own)}
         for offset in offsets:
             if offset in places:
                 bits |= 1 << places[offset]
@@ -210,11 +223,7 @@ class LeaseBook:
         """Close messages of an open lease; return the offsets of those that were open, ascending."""
         queue = self._queues[lease.key[:3]]
         bits = lease.mask(offsets) & lease.open
-        closed = (
-            list(lease.offsets)
-            if bits == (1 << len(lease.offsets)) - 1
-            else [offset for number, offset in enumerate(lease.offsets) if bits >> number & 1]
-        )
+        closed = lease.offsets_of(bits)
         self._close(queue, lease, bits)
         return closed
 

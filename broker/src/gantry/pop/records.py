@@ -27,6 +27,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from gantry.leaves import delays, frames
@@ -40,6 +41,21 @@ COUNT_MAX = 32
 """How many messages one lease may have: RocketMQ's bitmap has an i32."""
 
 _DELIVER_MS = b"TIMER_DELIVER_MS"
+_FOLLOWING = [",".join(map(str, range(count))) for count in range(COUNT_MAX + 1)]
+_RANGES = [list(range(count)) for count in range(COUNT_MAX + 1)]
+_PROPERTIES = b"".join(
+    [
+        b"%b\x01%%%b\x02" % pair
+        for pair in (
+            (b"TAGS", b"b"),
+            (b"UNIQ_KEY", b"b"),
+            (_DELIVER_MS, b"d"),
+            (delays.OUT_MS, b"d"),
+            (delays.REAL_TOPIC, b"b"),
+            (delays.REAL_QUEUE, b"d"),
+        )
+    ]
+)
 _I64 = range(-(1 << 63), 1 << 63)
 _QUEUES = range(1 << 31)
 
@@ -92,29 +108,20 @@ class Place(NamedTuple):
 
 def lease_message(lease: LeaseRecord, place: Place) -> frames.Send:
     """Return the delayed message of a lease."""
-    key = lease.key
-    value: dict[str, object] = {
-        "bm": 0,
-        "bn": place.broker,
-        "c": key.group,
-        "d": [offset - key.start for offset in lease.offsets],
-        "it": lease.end_ms - key.pop_ms,
-        "n": len(lease.offsets),
-        "pt": key.pop_ms,
-        "q": key.queue_id,
-        "ro": 0,
-        "so": key.start,
-        "t": key.topic,
-    }
-    if lease.owner:
-        value["cid"] = lease.owner
-    if lease.generation:
-        value["gen"] = lease.generation
-    if lease.is_again:
-        value["again"] = 1
-    if lease.is_move:
-        value["move"] = 1
-    return _message(value, TAG_LEASE, key.start, lease.end_ms, key, place)
+    key, count = lease.key, len(lease.offsets)
+    if lease.offsets[0] == key.start and lease.offsets[-1] == key.start + count - 1:
+        steps = _FOLLOWING[count]
+    else:
+        steps = ",".join([str(offset - key.start) for offset in lease.offsets])
+    more = f',"cid":{_quoted(lease.owner)}' if lease.owner else ""
+    more += f',"gen":{lease.generation}' if lease.generation else ""
+    more += ',"again":1' if lease.is_again else ""
+    more += ',"move":1' if lease.is_move else ""
+    body = (
+        f'{{"bm":0,"bn":{_quoted(place.broker)},"c":{_quoted(key.group)},"d":[{steps}],"it":{lease.end_ms - key.pop_ms}'
+        f',"n":{count},"pt":{key.pop_ms},"q":{key.queue_id},"ro":0,"so":{key.start},"t":{_quoted(key.topic)}{more}}}'
+    )
+    return _message(body, TAG_LEASE, key.start, lease.end_ms, key, place)
 
 
 def ended_message(lease: LeaseRecord, place: Place, stored_at: int) -> frames.Send:
@@ -130,43 +137,36 @@ def ended_message(lease: LeaseRecord, place: Place, stored_at: int) -> frames.Se
 def ack_message(ack: AckRecord, lease_end_ms: int, place: Place) -> frames.Send:
     """Return the delayed message of an acknowledgement of a lease that ends at this time."""
     key, first = ack.key, ack.offsets[0]
-    value: dict[str, object] = {
-        "ao": first,
-        "bn": place.broker,
-        "c": key.group,
-        "pt": key.pop_ms,
-        "q": key.queue_id,
-        "so": key.start,
-        "t": key.topic,
-    }
-    tag = TAG_ACK
+    tag, all_of_them = TAG_ACK, ""
     if len(ack.offsets) > 1:
-        tag, value["aol"] = TAG_BATCH_ACK, list(ack.offsets)
+        listed = ",".join(map(str, ack.offsets))
+        tag, all_of_them = TAG_BATCH_ACK, f',"aol":[{listed}]'
     if ack.is_moved:
-        value["moved"] = 1
-    return _message(value, tag, first, lease_end_ms + ACK_AFTER_MS, key, place)
-
-
-def _message(
-    value: dict[str, object], tag: bytes, offset: int, due_ms: int, key: LeaseKey, place: Place
-) -> frames.Send:
-    last = TAG_LEASE if tag == TAG_LEASE else TAG_ACK
-    unique_key = f"{key.topic}@{key.queue_id}@{offset}@{key.group}@{key.pop_ms}@{place.broker}@{last.decode()}".encode()
-    pairs = (
-        (b"TAGS", tag),
-        (b"UNIQ_KEY", unique_key),
-        (_DELIVER_MS, b"%d" % due_ms),  # RocketMQ: without it its reviver never gets to the lease
-        (delays.OUT_MS, b"%d" % due_ms),
-        (delays.REAL_TOPIC, place.topic.encode()),
-        (delays.REAL_QUEUE, b"%d" % place.queue_id),
+        all_of_them += ',"moved":1'
+    body = (
+        f'{{"ao":{first},"bn":{_quoted(place.broker)},"c":{_quoted(key.group)},"pt":{key.pop_ms},"q":{key.queue_id}'
+        f',"so":{key.start},"t":{_quoted(key.topic)}{all_of_them}}}'
     )
+    return _message(body, tag, first, lease_end_ms + ACK_AFTER_MS, key, place)
+
+
+def _message(body: str, tag: bytes, offset: int, due_ms: int, key: LeaseKey, place: Place) -> frames.Send:
+    last = "ck" if tag == TAG_LEASE else "ack"
+    unique_key = f"{key.topic}@{key.queue_id}@{offset}@{key.group}@{key.pop_ms}@{place.broker}@{last}"
+    # RocketMQ: without TIMER_DELIVER_MS its reviver never gets to the lease.
     return frames.Send(
         topic=names.TIMER_TOPIC,
         born_ms=place.now_ms,
         born_host=place.host,
-        properties=b"".join([b"%b\x01%b\x02" % pair for pair in pairs]),
-        body=json.dumps(value, separators=(",", ":")).encode(),
+        properties=_PROPERTIES % (tag, unique_key.encode(), due_ms, due_ms, place.topic.encode(), place.queue_id),
+        body=body.encode(),
     )
+
+
+@lru_cache(maxsize=4096)
+def _quoted(text: str) -> str:
+    """Return a text as JSON; names repeat from lease to lease."""
+    return json.dumps(text)
 
 
 def read(properties: bytes, body: bytes) -> LeaseRecord | AckRecord | None:
@@ -204,8 +204,12 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
         return None
     if not isinstance(differences, list) or len(differences) < count:
         return None
-    found = [_number(one) for one in differences[:count]]
-    offsets = tuple(key.start + one for number, one in enumerate(found) if one is not None and not acked >> number & 1)
+    if not acked and differences == _RANGES[count]:  # true and 1 are equal, and mean the same here
+        offsets, found = tuple(range(key.start, key.start + count)), [0]
+    else:
+        found = [_number(one) for one in differences[:count]]
+        known = [(number, one) for number, one in enumerate(found) if one is not None]
+        offsets = tuple(key.start + one for number, one in known if not acked >> number & 1)
     if None in found or any(offset < 0 for offset in offsets) or list(offsets) != sorted(set(offsets)):
         return None
     owner, generation = value.get("cid"), _number(value.get("gen", 0))
@@ -236,4 +240,6 @@ def _number(value: object) -> int | None:
 def offsets_of_bits(start: int, bits: bytes) -> Sequence[int]:
     """Return the queue offsets whose bits are set, as Java's BitSet has them: bit i of byte i // 8, lowest first."""
     number = int.from_bytes(bits, "little")
+    if number & (number + 1) == 0:  # all from the first one on
+        return range(start, start + number.bit_length())
     return [start + place for place in range(number.bit_length()) if number >> place & 1]
