@@ -31,12 +31,12 @@ from gantry.model.topic import TopicConfig
 from gantry.pop import handle, records
 from gantry.pop.book import OpenLease
 from gantry.pop.counts import ACK, LEASE
-from gantry.pop.records import AckRecord, LeaseRecord
+from gantry.pop.records import LeaseRecord
 from gantry.pop.service import PopService
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
-    from gantry.leaves.records import Entry
+    from gantry.leaves.records import Entry, Record
 
 _BATCH = 64
 _BYTES_MAX = 1 << 20
@@ -45,7 +45,7 @@ _REST_S = 5.0
 _EARLY_S = 0.01
 
 Renews = Callable[[OpenLease, int], int | None]
-_Passed = list[LeaseRecord | AckRecord | None]
+_Passed = list[records.Named | None]
 
 
 class _Ended(NamedTuple):
@@ -142,9 +142,9 @@ class Reviver:
                 one.lease.is_ending = False
             return _RETRY_S
         self._next[queue_id] = start + len(passed)
-        for read in passed:
-            if read is not None:
-                self._service.counts.handle(read.key, LEASE if isinstance(read, LeaseRecord) else ACK, queue_id)
+        for named in passed:
+            if named is not None:
+                self._service.counts.handle(named[0], LEASE if named[1] else ACK, queue_id)
         return wait_s
 
     def _gather(
@@ -156,8 +156,8 @@ class Reviver:
         total = 0
         for offset, (log_offset, size, _) in enumerate(found, start):
             record = self._context.store.reader.record((log_offset, size, 0))
-            read = None if record is None else records.read(record.properties, record.body)
-            lease, wait_s = self._ends(read)
+            named = None if record is None else records.named(record.properties, record.body)
+            lease, wait_s = self._ends(record, named)
             if wait_s:
                 return ended, passed, wait_s
             if lease is not None:
@@ -167,18 +167,21 @@ class Reviver:
                 lease.is_ending = True
                 ended.append(one)
                 total += sum([size for _, size, _ in one.places])
-            passed.append(read)
+            passed.append(named)
             if total > _BYTES_MAX:
                 break
         return ended, passed, 0.0
 
-    def _ends(self, read: LeaseRecord | AckRecord | None) -> tuple[OpenLease | None, float]:
+    def _ends(self, record: Record | None, named: records.Named | None) -> tuple[OpenLease | None, float]:
         """Return the open lease that ends with this record, and for how many seconds it has to wait."""
-        if not isinstance(read, LeaseRecord):
+        if record is None or named is None or not named[1]:
             return None, 0.0
-        lease = self._service.book.find(read.key)
-        if lease is None or lease.is_ending or read.end_ms < lease.end_ms:
-            return None, 0.0  # nothing is open, or it was renewed
+        lease = self._service.book.find(named[0])
+        if lease is None or lease.is_ending:
+            return None, 0.0  # nothing is open: most leases were acknowledged
+        read = records.read(record.properties, record.body)
+        if not isinstance(read, LeaseRecord) or read.end_ms < lease.end_ms:
+            return None, 0.0  # damaged, or it was renewed
         # Cut off: a clock that was set back by hours must not stop a queue.
         early_ms = lease.end_ms - self._context.clock.now_ms()
         return (lease, 0.0) if not 0 < early_ms <= records.EARLY_MS else (None, early_ms / 1000)
