@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +45,7 @@ from gantry.wire.command import refusal, reply
 from gantry.wire.headers import Header
 
 if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
     from gantry.transport.connection import Connection
 
 _ACKS_MAX = 1024  # leases in one request
@@ -59,7 +60,6 @@ class Named(NamedTuple):
     key: LeaseKey
     offset: int
     handle: ReceiptHandle
-
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class AckHandlers:
         self._soon = soon
         self._closing: dict[LeaseKey, _Closing] = {}
         self._answers: list[tuple[Connection, Command, Command]] = []
-        service.settle = self.finish
+        service.append_with_acks = self.finish_with
 
     def ack(self, connection: Connection, command: Command) -> Command | None:
         """ACK_MESSAGE: one message is done."""
@@ -292,6 +292,13 @@ class AckHandlers:
 
     def finish(self) -> None:
         """Append the acknowledgements of this turn, and answer them."""
+        self.finish_with(())
+
+    def finish_with(self, more: Sequence[Send]) -> int | Refusal:
+        """Append the acknowledgements of this turn, and these records behind them; answer the acknowledgements.
+
+        Return the log's end, or why nothing of both was written.
+        """
         closing, self._closing = self._closing, {}
         answers, self._answers = self._answers, []
         book, sends, closed = self._service.book, [], []
@@ -300,7 +307,7 @@ class AckHandlers:
                 offsets = one.lease.offsets_of(one.bits & one.lease.open)
                 sends += [self._service.ack(one.lease, offsets)] if offsets else []
                 closed.append((one.lease, offsets))
-        end = self._service.append(sends) if sends else self._context.store.written.offset
+        end = self._service.append([*sends, *more]) if sends or more else self._context.store.written.offset
         for connection, command, answer in answers:
             if isinstance(end, Refusal):
                 answer = refusal(command, end)
@@ -313,6 +320,7 @@ class AckHandlers:
                 self._service.counts.acked += len(book.close(lease, offsets))
                 if offsets:
                     self._service.counts.store(lease.key, ACK)
+        return end
 
     def _park_done(self, connection: Connection, command: Command, answer: Command) -> Command | None:
         """Park the answer of something done; return another one, which is sent now."""

@@ -210,9 +210,7 @@ def passed(batch: OrderedBatch, offset: int) -> OrderedBatch:
     assert offset > 0
     behind = frozenset(one for one in batch.acked if one >= offset)
     counts = {one: count for one, count in batch.counts.items() if one >= offset}
-    return replace(
-        batch, offsets=(offset - 1,), acked=behind | {offset - 1}, visible_ms={}, counts=counts, tries=0
-    )
+    return replace(batch, offsets=(offset - 1,), acked=behind | {offset - 1}, visible_ms={}, counts=counts, tries=0)
 
 
 def from_json(value: object, what: str) -> OrderedBatch | None:

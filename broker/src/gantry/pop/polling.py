@@ -27,6 +27,7 @@ from gantry.wire.command import refusal, reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
+
 class Polling:
     """Lets pops and notifications wait."""
 

@@ -256,5 +256,5 @@ def offsets_of_bits(start: int, bits: bytes) -> Sequence[int]:
     """Return the queue offsets whose bits are set, as Java's BitSet has them: bit i of byte i // 8, lowest first."""
     number = int.from_bytes(bits, "little")
     if number & (number + 1) == 0:  # all from the first one on
-        return range(start, start + number.bit_length())
+        return list(range(start, start + number.bit_length()))
     return [start + place for place in range(number.bit_length()) if number >> place & 1]

@@ -85,7 +85,8 @@ class PopService:
         self.counts = PopCounts()
         self.unhandled: Callable[[], int | None] = lambda: None  # log offset of the first record that `revive` needs
         self.on_first: Callable[[], object] | None = None  # called with the first lease
-        self.settle: Callable[[], object] = lambda: None  # appends the acknowledgements that were gathered in this turn
+        # Appends the acknowledgements that were gathered in this turn, and these records behind them.
+        self.append_with_acks: Callable[[Sequence[Send]], int | Refusal] = self.append
         self.reads_births = False  # leases that a start reads back may have messages far from memory
         # So many messages of a lease of an HTTP queue, those of these bits, are open (1) or not any more (-1).
         self.on_leased: Callable[[OpenLease, int, int], object] = lambda lease, bits, sign: None
@@ -111,6 +112,10 @@ class PopService:
         now_ms = self.context.clock.now_ms()
         return Place(rules.revive_topic, revive_queue, rules.broker, store.store_host, now_ms)
 
+    def settle(self) -> None:
+        """Append the acknowledgements that were gathered in this turn."""
+        self.append_with_acks(())
+
     def append(self, sends: Sequence[Send], is_owed: bool = False) -> int | Refusal:
         """Append a run; return the log's end behind it, or why nothing was written.  is_owed: also on a full disk."""
         owed = self.owed[:_ACKS_AT_ONCE]
@@ -124,12 +129,13 @@ class PopService:
 
         Messages that are open in older leases (their group was set back) are closed there, also after a crash.
         """
-        self.settle()
+        if any([self.book.overlaps(record.key[:3], record.offsets) for record, _ in found]):
+            self.settle()  # what was acknowledged in this turn is not acknowledged again
         place = self.place(revive_queue)
         sends = [records.lease_message(record, place) for record, _ in found]
         older = [one for record, _ in found for one in self.book.overlaps(record.key[:3], record.offsets)]
         sends += [self.moved(lease, offsets) for lease, offsets in older]
-        end = self.append(sends)
+        end = self.append_with_acks(sends)
         if isinstance(end, Refusal):
             return end
         for lease, offsets in older:
