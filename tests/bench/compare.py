@@ -35,6 +35,7 @@ import pages
 from apache import apache, apache_pair, is_here
 from comparereport import Round
 from contests import CONTESTS, OURS, TOPIC, Contest, Options, Point, make_topic, options_for, stored, wait_stored
+from pops import until_settled
 from quiet import Watch, cpu_s
 from replication import broker
 from run import compile_tools, machine
@@ -139,6 +140,7 @@ class _Arena:
             bounded = {"rate": rate, "seconds": self._warmup_s / len(points), "warmup": 0}
             self._load(server, {**bounded, **options})
             self._load(server, {**options, "seconds": min(2.0, self._bench.seconds), "warmup": 0})
+            time.sleep(point.settle_s)
 
     def _load(self, server: Server, options: Options) -> dict[str, float]:
         seconds = float(str(options.get("seconds", self._bench.seconds)))
@@ -151,7 +153,11 @@ class _Arena:
         before = stored(server.port, TOPIC) if point.is_stored else 0
         pids = [one.pid for one in (*self._servers.values(), *self._slaves.values())]
         watch, slave_s = Watch(pids), cpu_s(slave.pid) if slave else 0.0
-        result = self._load(server, options_for(point, self._bench, server))
+        options = options_for(point, self._bench, server)
+        if point.settle_s:
+            result = until_settled(server.pid, lambda: self._load(server, options), point.settle_s)
+        else:
+            result = self._load(server, options)
         noise = watch.noise()
         if point.is_stored:
             wait_stored(server.port, TOPIC, before + round(result["answered"]))

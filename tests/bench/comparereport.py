@@ -129,6 +129,7 @@ def write(folder: Path, order: Sequence[str], *, is_committed: bool) -> str:
     plots = compareplots.draw(folder, rows)
     lines = ["# GantryMQ and Apache's broker 5.x, in turns", "", *_said(runs, rounds), ""]
     lines += [f"![{path.stem}]({path.name})" for path in plots]
+    lines += _beside_pulls(rounds)
     for metric, title in _METRICS.items():
         if any(metric in row.metrics for row in rows):
             lines += ["", f"## {title}", "", *_table_of(rows, metric)]
@@ -136,7 +137,11 @@ def write(folder: Path, order: Sequence[str], *, is_committed: bool) -> str:
     text = "\n".join(lines) + "\n"
     (folder / "report.md").write_text(text)
     if is_committed:
-        RESULTS.write_text(committed(RESULTS.read_text(), _HEADING, [*_said(runs, rounds), "", *_short_table(rows)]))
+        RESULTS.write_text(
+            committed(
+                RESULTS.read_text(), _HEADING, [*_said(runs, rounds), "", *_short_table(rows), *_beside_pulls(rounds)]
+            )
+        )
     return text
 
 
@@ -217,6 +222,21 @@ def _short_table(rows: Sequence[RowOfBoth]) -> list[str]:
             found = f"{_number(one.ours)} : {_number(one.apache)} {_METRICS[metric]}"
             lines.append(f"| {row.name} | {found} | {one.spread} | {_mark(row)} |")
     return lines
+
+
+def _beside_pulls(rounds: Sequence[Round]) -> list[str]:
+    """What a popped message costs, as a multiple of the CPU of a pulled one of the same broker and round."""
+    cpu: dict[tuple[str, int], list[float]] = {}
+    for one in rounds:
+        if one.contest == "pops":
+            cpu.setdefault((one.side, one.number), []).append(one.figures["cpu_us_per_message"])
+    factors = {
+        side: [pop / pull for (whose, _), (pull, pop) in cpu.items() if whose == side] for side in ("ours", "apache")
+    }
+    if not cpu:
+        return []
+    cells = [f"{statistics.median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in factors.values()]
+    return ["", "| CPU of a pop as a multiple of a pull | ours | Apache |", "|-|-|-|", f"| | {' | '.join(cells)} |"]
 
 
 def _noise(rounds: Sequence[Round]) -> list[str]:

@@ -33,6 +33,10 @@ _NEAR, _FAR = "Near", "Far"
 _NEAR_COUNT = 200_000
 _FAR_COUNT = 2_200_000  # 2.6 GiB of log
 _FAR_UNTIL = 100_000  # of 275 000 in each queue: the first 1 GiB, which ends 1.5 GiB behind the end
+POPPED = "Popped"
+_POPPED_COUNT = 640_000  # less than 1 GiB of log
+_INVISIBLE_MS = 6_000
+_POP_SETTLE_S = 16.0  # Apache's reviver looks ten seconds further than what it handles
 _BACKS = 4_096
 _LIVE_SHARES = (20, 50, 80)
 _SETTLE_S = 20.0
@@ -47,6 +51,7 @@ class Point:
     name: str
     options: Options
     is_stored: bool = True
+    settle_s: float = 0.0  # the server's CPU is counted until so long after the load, see `pops.until_settled`
 
 
 @dataclass(frozen=True)
@@ -121,6 +126,29 @@ def _pulls() -> list[Point]:
     return [
         Point("pull 32 x 1 KiB, 8 connections, near the end", {**load, "topic": _NEAR}, is_stored=False),
         Point("pull 32 x 1 KiB, > 1 GiB behind the end", {**load, "topic": _FAR, "until": _FAR_UNTIL}, is_stored=False),
+    ]
+
+
+def pull_options(topic: str) -> Options:
+    """Pulls of 32, one under way for each queue."""
+    return {"mode": "pull", "connections": QUEUES, "window": 1, "batch": 32, "topic": topic}
+
+
+def pop_options(topic: str) -> Options:
+    """Pops of 32 of the same queues, each acknowledged by one request; a new group when a queue is read to its end."""
+    return {**pull_options(topic), "mode": "pop", "invisible": _INVISIBLE_MS, "until": 1000, "warmup": 0}
+
+
+def fill_for_pops(bench: Bench, server: Server) -> None:
+    """Messages to pop and to pull."""
+    fill(bench, server, POPPED, _POPPED_COUNT)
+
+
+def _pops() -> list[Point]:
+    pop = "pop 32 x 1 KiB and one BATCH_ACK, 8 connections, until settled"
+    return [
+        Point("pull 32 x 1 KiB, 8 connections, beside pops", pull_options(POPPED), is_stored=False),
+        Point(pop, pop_options(POPPED), is_stored=False, settle_s=_POP_SETTLE_S),
     ]
 
 
@@ -206,6 +234,7 @@ CONTESTS = {
         flush="SYNC_FLUSH",
     ),
     "pulls": Contest(_fixed(*_pulls()), prepare=_fill_for_pulls),
+    "pops": Contest(_fixed(*_pops()), prepare=fill_for_pops),
     "transactions": Contest(_fixed(*_transactions())),
     "delays": Contest(
         _fixed(Point("delayed send 1 KiB 64 x 8", _sends(64, 8, properties="DELAY\x0118\x02"), is_stored=False))

@@ -14,7 +14,7 @@ Exit code 1: a way costs too much.  2: there is nothing to measure with, or to c
 
 --write puts the measured figures into the place of the committed ones.  Those of other builds, Pythons and
 architectures are moved by the same factor, way by way, which is right within some percent: what wrote them need not be
-at hand.
+at hand.  A new way gets there what it takes here, times what the other ways take more or less there.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import json
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import sysconfig
@@ -187,7 +188,12 @@ def write(found: dict[str, float]) -> None:
 def moved(other: Mapping[str, float], before: Mapping[str, float], found: Mapping[str, float]) -> dict[str, float]:
     """Return the figures of another build after ways have changed here from `before` to `found`."""
     ways = [name for name in other if name != _YARDSTICK and name in before and name in found]
-    return {name: round(other[name] * found[name] / before[name], 1) for name in ways}
+    after = {name: round(other[name] * found[name] / before[name], 1) for name in ways}
+    if ways:
+        factor = statistics.median([other[name] / before[name] for name in ways])
+        new = [name for name in found if name != _YARDSTICK and name not in other]
+        after |= {name: round(found[name] * factor, 1) for name in new}
+    return after
 
 
 def table(found: Mapping[str, float], before: Mapping[str, float]) -> str:

@@ -13,7 +13,8 @@
  *        the body are compared with what `send` wrote.  A connection begins again at the end of its queue, or at --until.
  * pop    RocketMQ POP_MESSAGE (200050) of --batch messages of a connection's own queue, and when they are there BATCH_ACK_MESSAGE
  *        (200151) of all of them; records are compared as with pull, each offset comes once and in order, and no handle may be
- *        stale.  At --until, the end of each queue, a connection goes on with a group of a new name at the first offset.
+ *        stale.  At the end of its queue, which is not before --until, a connection goes on with a group of a new name at the
+ *        first offset.
  * redis  XADD of one field of --size bytes to the stream --topic; every reply must be a bulk string.
  * half   the same with TRAN_MSG, group bench-tx: a transaction is left open for every message.
  * transact  transactional producers with a window of transactions: a half (310 with TRAN_MSG), and when its
@@ -497,7 +498,7 @@ static void take_popped(struct connection *c, struct slot *slot, long long code,
     long long begin = c->offset;
     if (code != 0) {
         if (code != 209 && code != 210 && code != 19 && code != 20 && code != 21) wrong("pop refused", header, header_len);
-        else if (c->offset >= opt.until) { c->offset = 0; c->turn++; }
+        else if (c->offset >= opt.until && !number_of(header, header_len, "\"restNum\":")) { c->offset = 0; c->turn++; }
         answered(c, slot, 0);
         return;
     }

@@ -249,5 +249,3 @@ def _row(name: str, values: list[float]) -> Row:
         "max_ms": round(1000 * ordered[-1]),
         "target": "< 2000 ms" if is_ours else "what it is",
     }
-
-

@@ -27,6 +27,7 @@ from failoverclients import failover_clients
 from filters import filters
 from lag import lag
 from openings import openings
+from pops import pops
 from replication import replication
 from restarts import restarts
 from scrapes import scrapes
@@ -202,6 +203,7 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "pages": page_cache,
     "ahead": pages_ahead,
     "pulls": pulls,
+    "pops": pops,
     "sync": sync_flush,
     "start": start_times,
     "footprint": footprint,

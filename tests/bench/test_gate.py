@@ -62,3 +62,7 @@ def test_other_builds_move_with_the_one_that_is_measured() -> None:
     other, before = {"yardstick": 800.0, "send": 90.0, "batch": 5.0}, {"yardstick": 1000.0, "send": 100.0}
     assert gate.moved(other, before, {"yardstick": 1001.0, "send": 50.0}) == {"send": 45.0}
     assert gate.moved(other, {}, {"yardstick": 1001.0, "send": 50.0}) == {}
+    new = {"yardstick": 1001.0, "send": 100.0, "pop": 40.0}
+    assert gate.moved(other, before, new) == {"send": 90.0, "pop": 36.0}, (
+        "as the other ways are dearer or cheaper there"
+    )
