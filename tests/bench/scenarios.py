@@ -28,6 +28,7 @@ from filters import filters
 from lag import lag
 from openings import openings
 from pops import pops
+from proxies import proxies
 from replication import replication
 from restarts import restarts
 from scrapes import scrapes
@@ -204,6 +205,7 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "ahead": pages_ahead,
     "pulls": pulls,
     "pops": pops,
+    "proxy": proxies,
     "sync": sync_flush,
     "start": start_times,
     "footprint": footprint,

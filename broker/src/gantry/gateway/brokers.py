@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
 from typing import Generic, TypeVar
 
 from gantry.client.connections.routes import Routes
@@ -211,6 +211,10 @@ class Brokers:
             log.info("the list of brokers could not be read: %s", error)
             return
         await asyncio.gather(*(self._tell(address, question()) for address in masters.values()))
+
+    def has_announced(self, topics: Set[str]) -> bool:
+        """Return whether the brokers of these topics know that there are producers here."""
+        return topics <= self._announced
 
     async def announce(self) -> None:
         """Tell the brokers of transactional topics at once when one is new; heartbeats do it every 30 s."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.caller import Caller
@@ -56,6 +57,7 @@ class KnownClients:
         self._max = clients_max
         self._known: OrderedDict[str, KnownClient] = OrderedDict()  # the one seen last comes last
         self._turn = 0
+        self.streams = 0  # open telemetry streams
 
     def __len__(self) -> int:
         return len(self._known)
@@ -64,7 +66,8 @@ class KnownClients:
         """Return the client that calls now; FaultError TOO_MANY_REQUESTS when there are too many."""
         client = self._known.get(caller.client_id)
         if client is None:
-            self.expire(now)
+            if len(self._known) >= self._max:
+                self.expire(now)  # else `presence` does it now and then: it looks at every client whose stream is silent
             if len(self._known) >= self._max:
                 text = f"{len(self._known)} clients are known to this proxy; connect to another one"
                 raise FaultError(pb.TOO_MANY_REQUESTS, text)
@@ -90,11 +93,20 @@ class KnownClients:
 
     def expire(self, now: float) -> None:
         """Forget clients that were not seen for `ALIVE_S` and have no stream."""
-        for client_id, client in list(self._known.items()):
-            if client.seen_at + ALIVE_S > now:
-                break
+        silent = list(takewhile(lambda one: one[1].seen_at + ALIVE_S <= now, self._known.items()))
+        for client_id, client in silent:
             if not client.streams:
                 del self._known[client_id]
+
+    def opened(self, client: KnownClient, stream: Stream) -> None:
+        """Note a telemetry stream of a client."""
+        client.streams.append(stream)
+        self.streams += 1
+
+    def closed(self, client: KnownClient, stream: Stream) -> None:
+        """Forget a stream."""
+        client.streams.remove(stream)
+        self.streams -= 1
 
     def alive(self, now: float) -> Iterator[KnownClient]:
         """Return the clients that were seen in the last `ALIVE_S`."""
@@ -111,8 +123,3 @@ class KnownClients:
             return None
         self._turn += 1
         return found[self._turn % len(found)]
-
-    @property
-    def streams(self) -> int:
-        """The number of open telemetry streams."""
-        return sum(len(client.streams) for client in self._known.values())

@@ -58,7 +58,7 @@ class Telemetry:
             await context.abort(grpc.StatusCode.UNAVAILABLE, f"{text}; connect to another proxy")
         client = self._clients.seen(caller, asyncio.get_running_loop().time())
         stream = Stream(caller.client_id)
-        client.streams.append(stream)
+        self._clients.opened(client, stream)
         reading = asyncio.create_task(self._read(commands, client, stream, caller))
         try:
             while (command := await stream.next()) is not None:
@@ -67,7 +67,7 @@ class Telemetry:
                 text = f"process client telemetryCommand failed. {stream.fault.text}"
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         finally:
-            client.streams.remove(stream)
+            self._clients.closed(client, stream)
             stream.finish()
             await cancelled([reading])
 
@@ -116,7 +116,8 @@ class Telemetry:
         if kind == "publishing":
             for topic in sent.publishing.topics:
                 client.sends_to(routes.topic_name(topic))
-            await self._announce()
+            if not self._brokers.has_announced(client.published):
+                await self._announce()
         else:
             for entry in sent.subscription.subscriptions:
                 routes.topic_name(entry.topic)
