@@ -166,7 +166,7 @@ def _memory(nameserver_port: int) -> list[Row]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
         for connections, target in ((100, "<= 350 MiB"), (_STREAMS, "<= 550 MiB")):
-            kept = min(connections, (hard - 500) // _FDS)
+            kept = min(connections, (hard - 2_000) // _FDS)
             count = _STREAMS // connections * kept
             with proxy(nameserver_port) as (server, _):
                 idle = anonymous_mib(server.pid)

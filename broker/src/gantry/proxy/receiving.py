@@ -57,7 +57,7 @@ class ReceiveCalls:
         self._pops: set[asyncio.Task[PopResult]] = set()  # those without their call too
         self._giving: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
-        self._waiting: dict[str, set[asyncio.Event]] = {}  # by client id, of the calls that wait
+        self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by client id, of the calls that wait
 
     @property
     def held(self) -> int:
@@ -96,15 +96,13 @@ class ReceiveCalls:
 
     def ended(self, client_id: str) -> None:
         """Answer the waiting calls of a client that said goodbye."""
-        for event in self._waiting.get(client_id, ()):
-            event.set()
+        _leave(self._waiting.get(client_id, ()))
 
     async def drain(self, within_s: float) -> None:
         """Answer all waiting calls, and wait a moment for pops and what is given back of them."""
         self._ending.set()
-        for events in self._waiting.values():
-            for event in events:
-                event.set()
+        for waiting in self._waiting.values():
+            _leave(waiting)
         await asyncio.sleep(0)
         if self._pops:
             await asyncio.wait(list(self._pops), timeout=within_s)
@@ -120,19 +118,17 @@ class ReceiveCalls:
         pop = asyncio.create_task(self._brokers.popping.pop(queue, settings, attempt_id))
         self._pops.add(pop)
         pop.add_done_callback(self._pops.discard)
-        leaving = asyncio.Event()
+        leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client.caller.client_id, set()).add(leaving)
-        left = asyncio.ensure_future(leaving.wait())
         try:
-            await asyncio.wait({pop, left}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({pop, leaving}, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._orphan(pop, settings.group, queue.topic)
             raise
         finally:
-            left.cancel()
-            events = self._waiting[client.caller.client_id]
-            events.discard(leaving)
-            if not events:
+            waiting = self._waiting[client.caller.client_id]
+            waiting.discard(leaving)
+            if not waiting:
                 del self._waiting[client.caller.client_id]
         if pop.done():
             return pop.result()
@@ -199,6 +195,13 @@ async def _logged(work: Awaitable[None]) -> None:
         await work
     except GantryError as error:
         log.info("messages become visible only when their leases end: %s", error)
+
+
+def _leave(waiting: Iterable[asyncio.Future[None]]) -> None:
+    """Let these calls answer at once."""
+    for leaving in waiting:
+        if not leaving.done():
+            leaving.set_result(None)
 
 
 def subscription(expression: pb.FilterExpression, topic: str) -> Subscription:

@@ -60,6 +60,7 @@ _UNIMPLEMENTED = {
     "QueryOffset": "offsets are those of the broker; see them with gantry group show",
     "SyncLiteSubscription": "lite topics are not supported; use ordinary topics",
 }
+_CODE_NAMES = {number: name for name, number in pb.Code.items()}
 _SEND_S = 3.0  # without a deadline of the client
 _MARGIN_S = 0.2  # for the way back to the client, within its deadline
 
@@ -148,8 +149,7 @@ class Service:
 
     def count(self, name: str, code: int) -> None:
         """Count an answered call."""
-        label = pb.Code.Name(code) if code in pb.Code.values() else "CODE_UNSPECIFIED"
-        self.answered[name, label] += 1
+        self.answered[name, _CODE_NAMES.get(code, "CODE_UNSPECIFIED")] += 1
 
     def _entered(self, context: Context) -> Caller:
         caller = callers.read(context.invocation_metadata() or (), peer_of(context.peer()))
