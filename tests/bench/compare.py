@@ -9,6 +9,8 @@ Before the first round each broker gets the loads of its contest for --warmup se
 for a moment: a JVM's second compiler has seen the code by then.  Before every point the disk is synced and memory is
 there (see `pages`).
 
+`others` is no contest: Kafka, NATS JetStream and Redis Streams beside both, for orientation.
+
 --pin split gives the brokers the first half of the cores and the generator the other; --pin all, the default, lets
 everything run everywhere.
 
@@ -35,6 +37,7 @@ import pages
 from apache import apache, apache_pair, is_here
 from comparereport import Round
 from contests import CONTESTS, OURS, TOPIC, Contest, Options, Point, make_topic, options_for, stored, wait_stored
+from others import orientation
 from pops import until_settled
 from quiet import Watch, cpu_s
 from replication import broker
@@ -48,6 +51,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _SIDES = ("ours", "apache")
 _SOLO = {"start": start_times, "memory": footprints}
 _SOLO_ROUNDS_MAX = 3
+_NAMES = [*CONTESTS, *_SOLO, "others"]
 _FREE_BYTES_MIN = 30 << 30
 _WARM_REQUESTS_S, _WARM_BYTES_S = 20_000, 64 << 20
 _CORES = sorted(os.sched_getaffinity(0))
@@ -188,7 +192,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--warmup", type=float, default=30.0)
-    parser.add_argument("--only", default=",".join([*CONTESTS, *_SOLO]))
+    parser.add_argument("--only", default=",".join(_NAMES))
     parser.add_argument("--pin", choices=("all", "split"), default="all")
     parser.add_argument("--folder", type=Path, help="where the stores lie; default: below tests/bench")
     parser.add_argument("--out", type=Path, default=_ROOT / "build" / "compare")
@@ -201,15 +205,15 @@ def main() -> None:
     options = _options()
     os.environ["GANTRY_COMPILED"] = "required"  # the slow twin would be measured without a word
     names = options.only.split(",")
-    if unknown := [name for name in names if name not in CONTESTS and name not in _SOLO]:
-        raise SystemExit(f"no such contest: {', '.join(unknown)}; there are {', '.join([*CONTESTS, *_SOLO])}")
+    if unknown := [name for name in names if name not in _NAMES]:
+        raise SystemExit(f"no such contest: {', '.join(unknown)}; there are {', '.join(_NAMES)}")
     if not is_here():
         raise SystemExit("java and mvn are missing; apt-get install default-jdk-headless maven")
     run = comparereport.Run(
         when=datetime.datetime.now(datetime.UTC).isoformat(timespec="minutes"), machine=machine(), load=os.getloadavg(),
         command="make bench-compare" + "".join(
             f" {key.upper()}={getattr(options, key)}" for key in ("only", "rounds", "seconds", "warmup", "pin")
-            if key != "only" or names != [*CONTESTS, *_SOLO]
+            if key != "only" or names != _NAMES
         ),
     )  # fmt: skip
     with tempfile.TemporaryDirectory(dir=options.folder or Path(__file__).parent) as folder:
@@ -220,14 +224,16 @@ def main() -> None:
             print(f"{time.strftime('%H:%M:%S')} {name} ...", file=sys.stderr, flush=True)
             if shutil.disk_usage(folder).free < _FREE_BYTES_MIN:
                 raise SystemExit(f"{folder}: less than {_FREE_BYTES_MIN >> 30} GiB free; contests write up to 25 GiB")
-            if name in _SOLO:
+            if name == "others":
+                rounds = orientation(bench, min(options.rounds, _SOLO_ROUNDS_MAX))
+            elif name in _SOLO:
                 rounds = _solo(name, bench, options.rounds, options.pin)
             else:
                 arena = _Arena(bench, CONTESTS[name], options.pin, options.warmup)
                 rounds = arena.run(name, options.rounds)
                 shutil.rmtree(bench.folder / name)
             comparereport.keep(options.out, name, run, rounds)
-    print(comparereport.write(options.out, [*CONTESTS, *_SOLO], is_committed=options.write))
+    print(comparereport.write(options.out, _NAMES, is_committed=options.write))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,8 @@ _METRICS = {
     "resident_mib": "resident MiB",
 }
 _COLUMNS = 120
+OTHERS = {"ours": "ours", "apache": "Apache", "kafka": "Kafka 4", "nats": "NATS JetStream", "redis": "Redis Streams"}
+"""Servers of the table for orientation, by side."""
 _COMMITTED = ("rate", "cpu_us_per_message", "p50_us", "p99_us")
 
 
@@ -82,7 +84,7 @@ class RowOfBoth:
 def rows_of(rounds: Iterable[Round]) -> list[RowOfBoth]:
     """The rows in the order of their first round; a round without its neighbour does not count."""
     by_row: dict[tuple[str, str], dict[int, dict[str, Round]]] = {}
-    for one in rounds:
+    for one in (one for one in rounds if one.contest != "others"):
         by_row.setdefault((one.contest, one.row), {}).setdefault(one.number, {})[one.side] = one
     found = []
     for (contest, name), numbers in by_row.items():
@@ -129,7 +131,7 @@ def write(folder: Path, order: Sequence[str], *, is_committed: bool) -> str:
     plots = compareplots.draw(folder, rows)
     lines = ["# GantryMQ and Apache's broker 5.x, in turns", "", *_said(runs, rounds), ""]
     lines += [f"![{path.stem}]({path.name})" for path in plots]
-    lines += _beside_pulls(rounds)
+    lines += [*_beside_pulls(rounds), *_others(rounds)]
     for metric, title in _METRICS.items():
         if any(metric in row.metrics for row in rows):
             lines += ["", f"## {title}", "", *_table_of(rows, metric)]
@@ -139,7 +141,9 @@ def write(folder: Path, order: Sequence[str], *, is_committed: bool) -> str:
     if is_committed:
         RESULTS.write_text(
             committed(
-                RESULTS.read_text(), _HEADING, [*_said(runs, rounds), "", *_short_table(rows), *_beside_pulls(rounds)]
+                RESULTS.read_text(),
+                _HEADING,
+                [*_said(runs, rounds), "", *_short_table(rows), *_beside_pulls(rounds), *_others(rounds)],
             )
         )
     return text
@@ -237,6 +241,28 @@ def _beside_pulls(rounds: Sequence[Round]) -> list[str]:
         return []
     cells = [f"{statistics.median(some):.2f} ({min(some):.2f} to {max(some):.2f})" for some in factors.values()]
     return ["", "| CPU of a pop as a multiple of a pull | ours | Apache |", "|-|-|-|", f"| | {' | '.join(cells)} |"]
+
+
+def _others(rounds: Sequence[Round]) -> list[str]:
+    """Other brokers beside both: medians, and the spread of the CPU."""
+    found: dict[str, dict[str, list[Round]]] = {}
+    for one in rounds:
+        if one.contest == "others":
+            found.setdefault(one.row, {}).setdefault(one.side, []).append(one)
+    if not found:
+        return []
+    sides = [side for side in OTHERS if any(side in row for row in found.values())]
+    head = ["| orientation: messages/s, CPU us/message | " + " | ".join(OTHERS[side] for side in sides) + " |"]
+    lines = ["", *head, "|-" * (len(sides) + 1) + "|"]
+    for row, by_side in found.items():
+        cells = []
+        for side in sides:
+            some = [one.figures for one in by_side.get(side, [])]
+            cpu = sorted(one["cpu_us_per_message"] for one in some)
+            rate = _number(statistics.median(one["rate"] for one in some)) if some else "-"
+            cells.append(f"{rate}, {_number(statistics.median(cpu))} ({cpu[0]:.3g} to {cpu[-1]:.3g})" if cpu else "-")
+        lines.append(f"| {row} | {' | '.join(cells)} |")
+    return lines
 
 
 def _noise(rounds: Sequence[Round]) -> list[str]:

@@ -1,6 +1,6 @@
 """A bare server of grpc.aio: every call of /bench.Echo/Echo is answered with two bytes.  What gRPC itself costs.
 
-    python grpcecho.py        prints `port N`, and serves until it is ended
+python grpcecho.py        prints `port N`, and serves until it is ended
 """
 
 from __future__ import annotations

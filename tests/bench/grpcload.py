@@ -26,8 +26,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from gantry.proxy import messaging_pb2 as pb  # noqa: E402
-from testkit.grpcclient import GrpcClient, handle, resource  # noqa: E402
+from gantry.proxy import messaging_pb2 as pb
+from testkit.grpcclient import GrpcClient, handle, resource
 
 BODY = bytes(range(256)) * 4
 _WARMUP_S = 1.0
