@@ -156,6 +156,8 @@ def _kafka(bench: Bench, folder: Path) -> dict[str, Measured]:
                 raise SystemExit(f"Kafka: {words[4]} of {_COUNT} messages came: {said[-300:]}")
             return 1000 * int(words[4]) / max(1, int(words[7]))  # without the time until the group has its partitions
 
+        topic = ["--create", "--topic", TOPIC, "--partitions", str(QUEUES), "--replication-factor", "1"]
+        _output(_java("org.apache.kafka.tools.TopicCommand", "--bootstrap-server", address, *topic, heap="128m"))
         produce(_WARM)
         return {
             "produce": _spent(server, _COUNT, lambda: produce(_COUNT)),

@@ -21,13 +21,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from apache import FLAGS, HEAP, is_here, port_of, prepared
 from contests import make_topic
 from pops import cpu_s
-from servers import Server, gantry, running
+from servers import Server, free_port, gantry, running
 
 if TYPE_CHECKING:
     from scenarios import Bench, Row
@@ -37,6 +38,7 @@ _TOPIC, _GROUP = "Calls", "callers"
 _LOADER = [sys.executable, str(_HERE / "grpcload.py")]
 _STREAMS = 10_000
 _FDS = 3  # of the proxy for each connection: the client's, and both ends of the splice
+_WARMUP_JAVA_S = 10.0  # of sends, and as long of receives
 RATE = 50.0
 Cpu = Callable[[], float]
 
@@ -54,6 +56,32 @@ def proxy(nameserver_port: int, *, workers: int = 1) -> Iterator[tuple[Server, l
             raise SystemExit(f"gantry proxy did not start: {line!r}")
         port = int(dict(part.split("=", 1) for part in line.split()[1:])["grpc"].rpartition(":")[2])
         yield Server(process.pid, port, time.monotonic() - begin), [process.pid, *_children(process.pid)]
+
+
+@contextmanager
+def apaches(folder: Path) -> Iterator[tuple[Server, list[int]]]:
+    """Apache's proxy 5.x in cluster mode with a heap of 2 GiB, in front of Apache's broker, which has the topic."""
+    broker = prepared(folder / "broker")
+    from interop.prepare import apache_proxy  # `prepared` has made it importable
+
+    try:
+        broker.start()
+        make_topic(port_of(broker), _TOPIC)
+        home, port, begin = folder / "proxy", free_port(), time.monotonic()
+        (home / "conf").mkdir(parents=True)
+        settings = {"rocketMQClusterName": "DefaultCluster", "proxyMode": "CLUSTER", "namesrvAddr": broker.name_server}
+        settings |= {"grpcServerPort": port, "remotingListenPort": free_port(), "proxyName": "bench"}
+        (home / "proxy.json").write_text(json.dumps(settings))
+        command = ["java", *FLAGS, f"-Xmx{HEAP}", f"-Duser.home={home}", "-cp", apache_proxy()]
+        command += ["org.apache.rocketmq.proxy.ProxyStartup", "-pc", str(home / "proxy.json"), "-n", broker.name_server]
+        with running(command, {"RMQ_PROXY_HOME": str(home)}) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                if "startup successfully" in line:
+                    break
+            yield Server(process.pid, port, time.monotonic() - begin), [process.pid]
+    finally:
+        broker.close()
 
 
 @contextmanager
@@ -88,14 +116,19 @@ def called(port: int, mode: str, pids: list[int], seconds: float, **more: object
     return {**found, "rate": found["calls"] / found["seconds"], "cpu_us": 1e6 * spent_s / max(1, found["calls"])}
 
 
-def _calls(bench: Bench, nameserver_port: int, workers: int) -> list[Row]:
+def _calls(
+    bench: Bench, name: str, target: str, made: AbstractContextManager[tuple[Server, list[int]]], warmup_s: float = 0.0
+) -> list[Row]:
+    """Sends, and receives with acknowledgements, each beside the echo; the rows are the median rounds by the ratio."""
     found: dict[str, list[tuple[dict[str, float], float]]] = {"send": [], "consume": []}
-    with echo() as bare, proxy(nameserver_port, workers=workers) as (server, pids):
+    with echo() as bare, made as (server, pids):
+        for mode in found if warmup_s else ():
+            called(server.port, mode, pids, warmup_s, group="warm")
         for number in range(bench.rounds):
             for mode, runs in found.items():
                 beside = called(bare.port, "echo", [bare.pid], bench.seconds)
                 # Fewer are consumed in as long as there were sent: a receive finds its message at once.
-                more = {"group": f"{_GROUP}-{workers}-{number}"} if mode == "consume" else {}
+                more = {"group": f"{_GROUP}-{name.replace(' ', '-')}-{number}"} if mode == "consume" else {}
                 run = called(server.port, mode, pids, bench.seconds, **more)
                 runs.append((run, beside["cpu_us"]))
     rows: list[Row] = []
@@ -105,10 +138,10 @@ def _calls(bench: Bench, nameserver_port: int, workers: int) -> list[Row]:
         what = "send" if mode == "send" else "receive or acknowledge"
         rows.append(
             {
-                "figure": f"proxy, {workers} worker{'s' if workers > 1 else ''}: {what}, one message a call",
+                "figure": f"{name}: {what}, one message a call",
                 **{key: round(run[key], 1) for key in ("rate", "p50_us", "p99_us")},
                 "cpu_us_per_message": round(run["cpu_us"], 1),
-                "target": "<= 2 x the echo" if workers == 1 else "as one worker, / 0.8 at most",
+                "target": target,
                 "note": f"{statistics.median(factors):.2f} ({factors[0]:.2f} to {factors[-1]:.2f}) x a bare echo "
                 f"({bare_us:.0f} us)",
             }
@@ -203,5 +236,10 @@ def proxies(bench: Bench) -> list[Row]:
     """All of it, over one broker."""
     with gantry(bench.folder / "proxies") as server:
         make_topic(server.port, _TOPIC)
-        rows = _calls(bench, server.nameserver_port, 1) + _calls(bench, server.nameserver_port, 2)
-        return rows + _latency(bench, server.nameserver_port) + _memory(server.nameserver_port)
+        names = server.nameserver_port
+        rows = _calls(bench, "proxy with 1 worker", "<= 2 x the echo", proxy(names))
+        rows += _calls(bench, "proxy with 2 workers", "as one worker, / 0.8 at most", proxy(names, workers=2))
+        rows += _latency(bench, names) + _memory(names)
+    if is_here():
+        rows += _calls(bench, "Apache proxy", "yardstick", apaches(bench.folder / "apache"), _WARMUP_JAVA_S)
+    return rows
