@@ -43,6 +43,8 @@ def test_acknowledgements_are_rocketmqs() -> None:
     [
         LeaseRecord(KEY, 1_700_000_060_000, (100, 101, 104)),
         LeaseRecord(KEY, 1_699_999_999_000, (100,), "client@1", 7),  # the clock was set back
+        LeaseRecord(KEY, 1_700_000_060_000, tuple(range(100, 132)), 'a "client"', 2, is_again=True),
+        LeaseRecord(LeaseKey('a "group"', "ordres passés", 0, 7, 8), 9, (9, 10)),
     ],
 )
 def test_a_lease_is_read_as_it_was_written(record: LeaseRecord) -> None:

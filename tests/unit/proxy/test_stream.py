@@ -69,6 +69,27 @@ def test_checks_go_to_clients_with_a_stream_that_publish_the_topic_in_turn() -> 
     assert clients.stream_for("Tea") is streams["b"]
 
 
+def test_a_new_client_does_not_look_at_all_others_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    clients, looks = KnownClients(clients_max=3), list[float]()
+    monkeypatch.setattr(clients, "expire", looks.append)
+    for number in range(3):
+        clients.seen(Caller(f"c{number}"), float(number))
+    assert looks == []
+    with pytest.raises(FaultError):
+        clients.seen(Caller("one too many"), 9.0)
+    assert looks == [9.0]
+
+
+def test_open_streams_are_counted_until_they_are_closed() -> None:
+    clients, stream = KnownClients(), Stream("a")
+    client = clients.seen(Caller("a"), 0.0)
+    clients.opened(client, stream)
+    clients.ended("a")
+    assert clients.streams == 1, "its end is still to be written"
+    clients.closed(client, stream)
+    assert (clients.streams, client.streams) == (0, [])
+
+
 def test_a_call_without_a_usable_client_id_is_refused() -> None:
     for metadata in ((), (("x-mq-client-id", "  "),), (("x-mq-client-id", "x" * 600),)):
         with pytest.raises(FaultError) as caught:

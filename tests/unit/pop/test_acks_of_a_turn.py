@@ -1,0 +1,60 @@
+"""What one turn of the loop acknowledges and leases is one append, acknowledgements first."""
+
+from collections.abc import Sequence
+
+from gantry.errors import Refusal
+from gantry.leaves import delays
+from gantry.leaves.frames import Send
+from gantry.store.settings import Flush
+from gantry.wire.codes import ResponseCode
+from testkit.popplay import Popped, ack_request, batch_ack_request, pop_request, popped
+from testkit.popstoreplay import PopPlay
+
+
+def _popped(play: PopPlay, count: int = 1) -> list[Popped]:
+    return popped(play.ask_now(pop_request(count)))
+
+
+def _recorded(play: PopPlay) -> list[list[bytes | None]]:
+    """The tags of the records of each append from now on."""
+    appends: list[list[bytes | None]] = []
+    append = play.store.append
+
+    def noted(sends: Sequence[Send], *more: bool, **named: bool) -> int:
+        appends.append([delays.last(send.properties, b"TAGS") for send in sends])
+        return append(sends, *more, **named)
+
+    play.store.append = noted  # type: ignore[method-assign]
+    return appends
+
+
+def test_acknowledgements_stand_before_the_lease_that_comes_with_them() -> None:
+    play = PopPlay(Flush.ASYNC)
+    for number in range(4):
+        play.send(b"m%d" % number, topic="orders")
+    first, second = _popped(play), _popped(play)
+    appends = _recorded(play)
+    acks = [play.give(ack_request(first[0])), play.give(batch_ack_request(second))]
+    third = play.give(pop_request(2))
+    play.turn()
+    play.flush()
+    answers = {reply.opaque: reply for reply in play.connection.take()}
+    assert appends == [[b"ack", b"ack", b"ck"]]
+    assert [answers[one].code for one in acks] == [0, 0] and len(popped(answers[third])) == 2
+    play.close()
+
+
+def test_a_turn_that_cannot_be_written_acknowledges_and_leases_nothing() -> None:
+    play = PopPlay(Flush.ASYNC)
+    for number in range(2):
+        play.send(b"m%d" % number, topic="orders")
+    (first,) = _popped(play)
+    play.gate.shut("test", Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "no room"))
+    ack, pop = play.give(ack_request(first)), play.give(pop_request())
+    play.turn()
+    answers = {reply.opaque: reply for reply in play.connection.take()}
+    assert answers[ack].code == answers[pop].code == ResponseCode.SERVICE_NOT_AVAILABLE
+    play.gate.reopen("test")
+    assert play.ask_now(ack_request(first)).ext["gantryVerdict"] == "open", "it was not acknowledged before"
+    assert [one.body for one in _popped(play)] == [b"m1"]
+    play.close()
