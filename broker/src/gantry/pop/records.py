@@ -220,12 +220,13 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
     if not isinstance(differences, list) or len(differences) < count:
         return None
     if not acked and differences == _RANGES[count]:  # true and 1 are equal, and mean the same here
-        offsets, found = tuple(range(key.start, key.start + count)), [0]
+        offsets = tuple(range(key.start, key.start + count))
     else:
         found = [_number(one) for one in differences[:count]]
-        known = [(number, one) for number, one in enumerate(found) if one is not None]
-        offsets = tuple(key.start + one for number, one in known if not acked >> number & 1)
-    if None in found or any(offset < 0 for offset in offsets) or list(offsets) != sorted(set(offsets)):
+        if None in found:
+            return None
+        offsets = tuple(key.start + (one or 0) for number, one in enumerate(found) if not acked >> number & 1)
+    if any(offset < 0 for offset in offsets) or list(offsets) != sorted(set(offsets)):
         return None
     owner, generation = value.get("cid"), _number(value.get("gen", 0))
     return LeaseRecord(

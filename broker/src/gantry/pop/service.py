@@ -129,7 +129,7 @@ class PopService:
 
         Messages that are open in older leases (their group was set back) are closed there, also after a crash.
         """
-        if any([self.book.overlaps(record.key[:3], record.offsets) for record, _ in found]):
+        if any(self.book.overlaps(record.key[:3], record.offsets) for record, _ in found):
             self.settle()  # what was acknowledged in this turn is not acknowledged again
         place = self.place(revive_queue)
         sends = [records.lease_message(record, place) for record, _ in found]

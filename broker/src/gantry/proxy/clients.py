@@ -67,7 +67,7 @@ class KnownClients:
         client = self._known.get(caller.client_id)
         if client is None:
             if len(self._known) >= self._max:
-                self.expire(now)  # else `presence` does it now and then: it looks at every client whose stream is silent
+                self.expire(now)  # else `presence` does, now and then: it looks at all clients that are silent
             if len(self._known) >= self._max:
                 text = f"{len(self._known)} clients are known to this proxy; connect to another one"
                 raise FaultError(pb.TOO_MANY_REQUESTS, text)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gantry.client.popped import PoppedMessage
 from gantry.client.requests.pop_requests import ANY_QUEUE, PopResult, PopSettings, PopStatus
@@ -121,7 +121,8 @@ class ReceiveCalls:
         leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client.caller.client_id, set()).add(leaving)
         try:
-            await asyncio.wait({pop, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            either: set[asyncio.Future[Any]] = {pop, leaving}
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             self._orphan(pop, settings.group, queue.topic)
             raise
