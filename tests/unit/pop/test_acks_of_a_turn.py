@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from gantry.errors import Refusal
-from gantry.leaves import delays
-from gantry.leaves.frames import Send
+from gantry.leaves import delays, frames
 from gantry.store.settings import Flush
 from gantry.wire.codes import ResponseCode
 from testkit.popplay import Popped, ack_request, batch_ack_request, pop_request, popped
@@ -20,7 +19,7 @@ def _recorded(play: PopPlay) -> list[list[bytes | None]]:
     appends: list[list[bytes | None]] = []
     append = play.store.append
 
-    def noted(sends: Sequence[Send], *more: bool, **named: bool) -> int:
+    def noted(sends: Sequence[frames.Send], *more: bool, **named: bool) -> int:
         appends.append([delays.last(send.properties, b"TAGS") for send in sends])
         return append(sends, *more, **named)
 
