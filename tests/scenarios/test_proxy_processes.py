@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import selectors
 import signal
 import sys
@@ -113,6 +114,22 @@ async def test_workers_share_a_port_and_end_together(tmp_path: Path, nameserver:
                 await client.channel.close()
         workers = children(process.popen.pid)
         assert len(workers) == 2
+        http = process.addresses["http"][1]
+        assert await asyncio.to_thread(page_with, http, "readyz", 200) == "2 workers\n"
+        text = await asyncio.to_thread(page, http, "metrics")
+        assert text.count("# TYPE gantry_proxy_clients gauge") == 1
+        found_at = re.findall(r'^rocketmq_proxy_up\{worker="(\d)",node_type="proxy".* 1$', text, re.MULTILINE)
+        assert found_at == ["0", "1"]
+        sends = re.findall(r'^gantry_proxy_requests_total\{worker="\d",rpc="SendMessage",code="OK"\} 1$', text, re.M)
+        assert len(sends) == 1, "one of them has answered it"
+        os.kill(workers[0], signal.SIGSTOP)
+        assert "worker " in await asyncio.to_thread(page_with, http, "readyz", 503)
+        text = await asyncio.to_thread(page, http, "metrics")
+        assert len(re.findall(r'^gantry_proxy_ready\{worker="\d"\} 1$', text, re.MULTILINE)) == 1
+        assert len(re.findall(r'^gantry_proxy_ready\{worker="\d"\} 0$', text, re.MULTILINE)) == 1
+        await asyncio.to_thread(page_with, http, "healthz", 200)
+        os.kill(workers[0], signal.SIGCONT)
+        await asyncio.to_thread(page_with, http, "readyz", 200)
         os.kill(workers[0], signal.SIGKILL)
         assert await asyncio.to_thread(process.wait) == 1
         assert not await asyncio.to_thread(alive, workers)
@@ -209,19 +226,19 @@ async def test_a_proxy_is_ready_while_a_broker_answers_and_lives_without(tmp_pat
         ports = [str(cluster.addresses[name][1]) for name in ("nameserver", "broker")]
         with proxy(tmp_path, address, "--http-port", "0") as process:
             http = process.addresses["http"][1]
-            await asyncio.to_thread(answers, http, "readyz", 200)
+            await asyncio.to_thread(page_with, http, "readyz", 200)
             cluster.kill()
-            assert "no broker can be reached: " in await asyncio.to_thread(answers, http, "readyz", 503)
-            assert "clients" in await asyncio.to_thread(answers, http, "healthz", 200)
+            assert "no broker can be reached: " in await asyncio.to_thread(page_with, http, "readyz", 503)
+            assert "clients" in await asyncio.to_thread(page_with, http, "healthz", 200)
             assert "gantry_proxy_ready 0" in await asyncio.to_thread(page, http, "metrics")
             command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(store), "--grpc-port", "-1"]
             command += ["--nameserver-port", ports[0], "--broker-port", ports[1]]
             with GantryProcess(store, command=command):
-                await asyncio.to_thread(answers, http, "readyz", 200)
+                await asyncio.to_thread(page_with, http, "readyz", 200)
             assert process.popen.poll() is None
 
 
-def answers(port: int, name: str, wanted: int) -> str:
+def page_with(port: int, name: str, wanted: int) -> str:
     """The text of a page when it has this HTTP status; AssertionError when it has another one for long."""
     until = time.monotonic() + HANG_S
     while True:

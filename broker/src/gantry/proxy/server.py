@@ -75,6 +75,7 @@ class ProxySettings:
     tls: ssl.SSLContext | None = None  # None: plain text only
     http_port: int | None = None  # of health and metrics; None: no HTTP server
     advertised: Sequence[tuple[str, int]] = field(default_factory=tuple)
+    http_host: str = "0.0.0.0"
 
 
 class Proxy:
@@ -131,7 +132,7 @@ class Proxy:
             await self._health.set(name, health_pb2.HealthCheckResponse.SERVING)
         if settings.http_port is not None:
             verdicts = self._is_alive, self._is_ready
-            self._http = HealthServer(settings.host, settings.http_port, lambda: self.metrics.text, *verdicts)
+            self._http = HealthServer(settings.http_host, settings.http_port, lambda: self.metrics.text, *verdicts)
             self.http_port = await self._http.start()
         self._acceptor.start()
         log.info("gRPC on port %d, %s", self.port, "plain text and TLS" if settings.tls else "plain text")

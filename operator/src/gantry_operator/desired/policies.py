@@ -3,8 +3,7 @@
     10911, 10909, 9876   clients: pods of any namespace with the label gantrymq.io/client=yes, or all
     8081                 the same clients; all where the Service of the proxies is open to the outside
     10912, 9405          members of the same cluster and the operator: replication, and orders to members
-    9404                 all, or named namespaces: metrics and probes, which contain nothing confidential; worker N
-                         of a proxy has 9404 + N
+    9404                 all, or named namespaces: metrics and probes, which contain nothing confidential
 
 The cluster itself and the operator's namespace may connect to all ports.  Only incoming connections are restricted;
 outgoing ones (to name servers, brokers, the API server) are left to policies of the administrator.  `Unguarded` allows
@@ -57,9 +56,7 @@ def _ingress(cluster: BrokerCluster, component: str, ours: Sequence[Document]) -
         component == "proxy" and cluster.proxy is not None and cluster.proxy.is_exposed
     )
     served = [] if is_open else [*ours, clients]
-    workers = cluster.proxy.workers if component == "proxy" and cluster.proxy is not None else 1
-    metrics = [HTTP_PORT + worker for worker in range(workers)]  # each worker of a proxy has a port of its own
-    rules = [_rule(_SERVED[component], served), _rule(metrics, watchers)]
+    rules = [_rule(_SERVED[component], served), _rule([HTTP_PORT], watchers)]
     return [*rules, _rule(_AMONG_MEMBERS, ours)] if component == "broker" else rules
 
 
