@@ -176,12 +176,13 @@ def test_a_message_that_always_fails_does_not_spin(plays: list[Play]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_slow_listener_keeps_its_message(plays: list[Play]) -> None:
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
+def test_a_slow_listener_keeps_its_message(plays: list[Play], kind: str) -> None:
     """Longer than any lease that is not renewed: the proxy leases for 60 s."""
     for play in plays:
-        play.prepare()
+        play.prepare(kind, is_orderly=kind == "FIFO")
         play.consume("subscribe", slow_s=100)
-        play.send(1)
+        play.send(1, group="one" if kind == "FIFO" else "")
     for play in plays:
         play.has_got("done", 1)
     plays[0].driver.settle(NEVER_S)
@@ -190,12 +191,13 @@ def test_a_slow_listener_keeps_its_message(plays: list[Play]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
 def test_messages_of_a_consumer_that_died_come_to_another(
-    plays: list[Play], proxy: proxies.Proxy, tmp_path: Path
+    plays: list[Play], proxy: proxies.Proxy, tmp_path: Path, kind: str
 ) -> None:
     for play, sdk in zip(plays, SDKS, strict=True):
-        play.prepare()
-        play.send(1)
+        play.prepare(kind, is_orderly=kind == "FIFO")
+        play.send(1, group="one" if kind == "FIFO" else "")
         dying = Play(grpcclients.sdk(sdk).start(tmp_path / sdk, proxy.endpoints), play.server, play.topic)
         try:
             dying.consume("subscribe", slow_s=LONG_S)

@@ -56,6 +56,7 @@ class OrderedBatch:
     visible_ms  by offset, when a message becomes visible that has a time of its own
     counts      by offset, how often a message was delivered before; behind the last one: when it is delivered next
     tries       how often the head was delivered before as the head
+    owner       the client that popped it, when that keeps the queue locked while it lives; else empty
     """
 
     pop_ms: int
@@ -66,6 +67,7 @@ class OrderedBatch:
     visible_ms: Mapping[int, int] = field(default_factory=dict)
     counts: Mapping[int, int] = field(default_factory=dict)
     tries: int = 0
+    owner: str = ""
 
     @property
     def outstanding(self) -> list[int]:
@@ -95,6 +97,12 @@ class OrderedBatch:
         """Return whether this attempt may get nothing of the queue now."""
         return now_ms < self.visible_at_ms and not self.is_repeated_by(attempt_id)
 
+    @property
+    def is_renewable(self) -> bool:
+        """Whether the queue stays locked while the owner lives; not when the owner gave a message another time."""
+        outstanding = self.outstanding
+        return self.owner != "" and bool(outstanding) and self.visible_ms.keys().isdisjoint(outstanding)
+
     def is_idle(self, now_ms: int) -> bool:
         """Return whether it may be forgotten: nobody asked for 24 h, and it keeps no message from being repeated."""
         is_old = now_ms - max(self.pop_ms, self.visible_at_ms) > IDLE_MS
@@ -119,6 +127,10 @@ class OrderedBatch:
         if verdict is not OrderVerdict.TAKEN:
             return self, verdict
         return replace(self, visible_ms={**self.visible_ms, offset: visible_ms}), verdict
+
+    def released(self, visible_ms: int) -> OrderedBatch:
+        """Return it without its owner, and with messages that have no time of their own visible at this one."""
+        return replace(self, owner="", invisible_ms=visible_ms - self.pop_ms)
 
     def is_repeated_by(self, attempt_id: str) -> bool:
         """Return whether this attempt popped the batch."""
@@ -158,6 +170,8 @@ class OrderedBatch:
             document["a"] = self.attempt_id
         if self.tries:
             document["gt"] = self.tries
+        if self.owner:
+            document["go"] = self.owner
         if behind := sorted(offset for offset in self.acked if offset > last):
             document["ga"] = behind
         return document
@@ -180,6 +194,7 @@ def popped(
     attempt_id: str,
     now_ms: int,
     invisible_ms: int,
+    owner: str = "",
 ) -> OrderedBatch:
     """Return the new batch of a queue: what `take` returned of `found` is delivered now.
 
@@ -188,7 +203,7 @@ def popped(
     assert taken
     offsets = tuple(offset for offset in found if taken[0] <= offset <= taken[-1])
     if batch is None:
-        return OrderedBatch(now_ms, invisible_ms, offsets, attempt_id)
+        return OrderedBatch(now_ms, invisible_ms, offsets, attempt_id, owner=owner)
     before, counts, tries = set(batch.outstanding), dict(batch.counts), batch.tries
     if not batch.is_repeated_by(attempt_id):
         for offset in before:
@@ -202,6 +217,7 @@ def popped(
         acked=frozenset(offset for offset in batch.acked if offset in offsets or offset > taken[-1]),
         counts={offset: counts[offset] for offset in sorted(counts)[:_COUNTS_MAX] if offset >= taken[0]},
         tries=tries if batch.committed == taken[0] and taken[0] in before else 0,
+        owner=owner,
     )
 
 
@@ -234,6 +250,7 @@ def from_json(value: object, what: str) -> OrderedBatch | None:
         visible_ms=_by_offset(source, "ot"),
         counts=_by_offset(source, "oc"),
         tries=documents.integer(source, "gt"),
+        owner=documents.text(source, "go"),
     )
 
 

@@ -1,7 +1,7 @@
 """Orderly pops: which messages are delivered in order, and what is acknowledged of them.
 
-The rules are those of `order`, the table is `order_table`.  Every change is one record in the log, and its answer waits
-until that is confirmed.  The batch locks its queue from the moment in which the record was appended, so of two handlers
+The rules are those of `order` and `order_locks`, the table is `order_table`.  Every change is one record in the log, and
+its answer waits until that is confirmed.  The batch locks its queue from the moment in which the record was appended, so of two handlers
 that pop at the same time one gets the queue.
 
 A pop with nothing to deliver changes nothing.  A pop that finds the head of a queue with all attempts used up moves it
@@ -18,7 +18,6 @@ A queue that was set back by an administrator has no batch any more: records fro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.redelivery import MoveToDeadLetters, again_of, popped_from
@@ -30,6 +29,7 @@ from gantry.pop import handle, order, order_records
 from gantry.pop.book import Queue
 from gantry.pop.handle import ORDERLY_QUEUE
 from gantry.pop.order import OrderedBatch, OrderVerdict
+from gantry.pop.order_locks import OrderLocks
 from gantry.pop.order_records import Dead, OrderState
 from gantry.pop.order_table import OrderTable
 from gantry.pop.service import PopService
@@ -41,7 +41,9 @@ if TYPE_CHECKING:
     from gantry.leaves.records import Record
 
 _PIECE = 64
-_STALE_ENDS = 64  # of locks: that many more are kept than there are queues
+_QUEUES_AT_ONCE = 256
+VISIBLE_AFTER_MS = 1000
+"""How long what an ended owner had stays invisible: what it sent before it ended may still be on the way."""
 
 
 class _Offer(NamedTuple):
@@ -59,12 +61,11 @@ class OrderlyPops:
     def __init__(self, service: PopService, taker: Taker, table: OrderTable) -> None:
         self.on_free: Callable[[str, str, int], object] = lambda group, topic, queue_id: None
         self.table = table
+        self.locks = OrderLocks(table, service.context.clock)
         self._service = service
         self._context = service.context
         self._taker = taker
         self._owed: Send | None = None  # a dead letter that a crash cut off
-        self._ends: list[tuple[int, Queue]] = []  # a heap
-        self._end_of: dict[Queue, int] = {}  # when each queue is looked at next
 
     def begin(self) -> None:
         """Take over what the table has, before the first request is served."""
@@ -73,15 +74,15 @@ class OrderlyPops:
             batch, (group, topic, queue_id) = self.table.get(queue), queue
             if batch is not None and context.offsets.query(group, topic, queue_id) < batch.committed:
                 context.offsets.commit(group, topic, queue_id, batch.committed)
-            self._watch(queue, batch)
+            self.locks.watch(queue, batch)
         self._owed = self._cut_off()
 
     def would_find(self, wish: Wish, attempt_id: str) -> bool:
         """Return whether a pop would find messages in a queue that no batch locks."""
-        now_ms = self._context.clock.now_ms()
         for at in self._taker.of_topic(wish):
-            batch = self.table.get((wish.group, at[1], at[2]))
-            is_locked = batch is not None and batch.is_locked(attempt_id, now_ms)
+            queue = wish.group, at[1], at[2]
+            batch = self.table.get(queue)
+            is_locked = batch is not None and self.locks.is_locked(queue, batch, attempt_id)
             if not is_locked and self._taker.would_find_at(wish, at, 0 if batch is None else batch.committed):
                 return True
         return False
@@ -121,7 +122,7 @@ class OrderlyPops:
         batch = self.table.get(queue)
         position = self._taker.position(wish, at)
         if batch is not None:
-            if batch.is_locked(attempt_id, self._context.clock.now_ms()):
+            if self.locks.is_locked(queue, batch, attempt_id):
                 return None, 0, ()
             times_max = self._context.groups.retry_times_max(wish.group)
             while times_max is not None and batch.has_used_up(attempt_id, times_max):
@@ -182,7 +183,7 @@ class OrderlyPops:
         before = [offer.before.pop_ms for offer in offers if offer.before is not None]
         pop_ms = max([self._context.clock.now_ms(), *[one + 1 for one in before]])
         batches = [
-            order.popped(one.before, one.found.offsets, one.taken, attempt_id, pop_ms, wish.invisible_ms)
+            order.popped(one.before, one.found.offsets, one.taken, attempt_id, pop_ms, wish.invisible_ms, wish.owner)
             for one in offers
         ]
         states = [self._state(one.queue, batch, None) for one, batch in zip(offers, batches, strict=True)]
@@ -275,24 +276,20 @@ class OrderlyPops:
         """Call `on_free` for the queues whose messages have become visible again."""
         if self._owed is not None:
             self._append([])
-        now_ms = self._context.clock.now_ms()
-        while self._ends and self._ends[0][0] <= now_ms:
-            at_ms, queue = heappop(self._ends)
-            if self._end_of.get(queue) != at_ms:
-                continue
-            del self._end_of[queue]
-            batch = self.table.get(queue)
-            if batch is None or not batch.outstanding:
-                continue
-            if batch.is_locked("", now_ms):
-                self._watch(queue, batch)
-            else:
-                self.on_free(*queue)
+        for queue in self.locks.ended():
+            self.on_free(*queue)
 
-    def free_at_ms(self, queue: Queue) -> int:
-        """Return when the queue can be popped by anybody, in ms by the wall clock; 0: now."""
-        batch = self.table.get(queue)
-        return 0 if batch is None or not batch.is_locked("", self._context.clock.now_ms()) else batch.visible_at_ms
+    def release(self, owner: str, group: str) -> Iterator[Refusal | None]:
+        """Let what an ended owner has become visible soon; one step for each batch, which says why it cannot be.
+
+        group: empty for all groups.  Its handles are good until the messages are delivered again.
+        """
+        for number, queue in enumerate(self.table.queues(), 1):
+            batch = self.table.get(queue)
+            if batch is not None and batch.owner == owner and batch.outstanding and group in ("", queue[0]):
+                yield self._change(queue, batch.released(self._context.clock.now_ms() + VISIBLE_AFTER_MS))
+            elif number % _QUEUES_AT_ONCE == 0:
+                yield None
 
     def forget(self, is_gone: Callable[[Queue], bool]) -> None:
         """Forget batches of a deleted topic or group."""
@@ -338,22 +335,11 @@ class OrderlyPops:
         """Let a batch count whose record was appended."""
         self.table.appended(queue, batch, state.log_offset)
         self._service.positions.save_later(queue, batch.committed)
-        self._watch(queue, batch)
-
-    def _watch(self, queue: Queue, batch: OrderedBatch | None) -> None:
-        """Look at a queue when its lock ends."""
-        end_ms = 0 if batch is None else batch.visible_at_ms
-        if not end_ms or self._end_of.get(queue, end_ms + 1) <= end_ms:
-            return
-        self._end_of[queue] = end_ms
-        heappush(self._ends, (end_ms, queue))
-        if len(self._ends) > 2 * len(self._end_of) + _STALE_ENDS:
-            self._ends = [(at_ms, one) for one, at_ms in self._end_of.items()]
-            heapify(self._ends)
+        self.locks.watch(queue, batch)
 
     def _free(self, queue: Queue, batch: OrderedBatch) -> None:
         """Call `on_free` when nothing of the batch is hidden any more."""
-        if not batch.is_locked("", self._context.clock.now_ms()):
+        if not self.locks.is_locked(queue, batch):
             self.on_free(*queue)
 
     def _dead_letter(self, queue: Queue, record: Record) -> Send:

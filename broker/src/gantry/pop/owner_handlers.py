@@ -5,13 +5,13 @@
 
 When an owner ends, what it has not acknowledged becomes visible a second later: by new leases without an owner, so its
 handles are not valid any more.  The answer comes when these are confirmed.  An owner that just goes silent is noticed
-when its leases end.
+when its leases end.  The queues that it popped in order are free a second later too (`orderly`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
@@ -19,6 +19,7 @@ from gantry.leaves import frames
 from gantry.leaves.frames import Command
 from gantry.model import documents, names
 from gantry.pop.book import OpenLease
+from gantry.pop.orderly import VISIBLE_AFTER_MS
 from gantry.pop.owners import Owners
 from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.service import PopService
@@ -30,8 +31,6 @@ from gantry.wire.command import refusal, reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-VISIBLE_AFTER_MS = 1000
-"""How long what an ended owner had stays invisible: what it sent before it ended may still be on the way."""
 _LEASES_AT_ONCE = 16  # half a millisecond
 _QUEUES_AT_ONCE = 256
 
@@ -41,11 +40,17 @@ class OwnerHandlers:
 
     def __init__(self, owners: Owners, service: PopService) -> None:
         self.owners = owners
+        self.in_order: Callable[[str, str], Iterator[Refusal | None]] = lambda client_id, group: iter(())
         self._service = service
 
     def renews(self, lease: OpenLease, now_ms: int) -> int | None:
         """Return when a lease that is due ends instead, in ms; None: it ends now.  For `revive`."""
         return self.owners.renewed_until(lease, self._service.context.clock.monotonic(), now_ms)
+
+    def keeps(self, client_id: str, group: str, pop_ms: int) -> bool:
+        """Return whether an owner keeps what it popped in order at this time.  For `order_locks`."""
+        clock = self._service.context.clock
+        return self.owners.keeps(client_id, group, pop_ms, clock.monotonic(), clock.now_ms())
 
     def keep(self, connection: Connection, command: Command) -> Command:
         """KEEP_POP_OWNERS: note that a client lives."""
@@ -70,6 +75,10 @@ class OwnerHandlers:
         self.owners.end(client_id, group)
         for leases in self._owned(client_id, group):
             refused = self._release(leases)
+            if refused is not None:
+                return refusal(command, refused)
+            await asyncio.sleep(0)
+        for refused in self.in_order(client_id, group):
             if refused is not None:
                 return refusal(command, refused)
             await asyncio.sleep(0)

@@ -94,8 +94,11 @@ class Owners:
 
     def renewed_until(self, lease: OpenLease, now: float, now_ms: int) -> int | None:
         """Return when a lease that is due ends instead, in ms since 1970; None: it ends now."""
-        last_ms = lease.key.pop_ms + RENEWAL_MS_MAX
-        if not lease.owner or now_ms >= last_ms or not self.is_alive(lease.owner, lease.key.group, now):
+        if not self.keeps(lease.owner, lease.key.group, lease.key.pop_ms, now, now_ms):
             return None
         self.renewed += 1
-        return min(now_ms + RENEWED_MS, last_ms)
+        return min(now_ms + RENEWED_MS, lease.key.pop_ms + RENEWAL_MS_MAX)
+
+    def keeps(self, client_id: str, group: str, pop_ms: int, now: float, now_ms: int) -> bool:
+        """Return whether an owner (empty: there is none) keeps what it popped at this time, in ms since 1970."""
+        return client_id != "" and now_ms < pop_ms + RENEWAL_MS_MAX and self.is_alive(client_id, group, now)

@@ -6,6 +6,7 @@ Inside, every part gets what it calls as a constructor argument.  Other parts of
     pops.hold           keeps a pop that found nothing; `pops.try_again` is called when messages come
     pops.orderly        answers orderly pops, and `acks.orderly` requests with their handles
     reviver.renews      says until when a lease goes on whose owner is alive
+    orderly.locks.keeps says whether the owner of a batch in order is alive
     reviver.on_copies   told of the topic of new messages in a retry topic
 """
 
@@ -101,6 +102,7 @@ def make(
     held = HeldRequests(held_limits, lambda call: asyncio.get_running_loop().call_soon(call), context.may_serve)
     polling, owners = Polling(held, pops, context.clock), OwnerHandlers(Owners(), service)
     pops.hold, reviver.renews = polling.hold, owners.renews
+    orderly.locks.keeps, owners.in_order = owners.keeps, orderly.release
     held.on_first = lambda: context.store.on_dispatched(held.on_dispatched)
     polling.would_find_in_order = orderly.would_find
     service.book.on_room, orderly.on_free = polling.more_is_visible, polling.more_is_visible
