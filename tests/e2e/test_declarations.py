@@ -83,6 +83,7 @@ def test_a_topic_that_cannot_be_meant_is_refused_by_name(kinds: ControlPlane, sp
         ("retry: {maxAttempts: -1}", "spec.retry.maxAttempts"),
         ("retry: {maxAttempts: 1001}", "spec.retry.maxAttempts"),
         ("enabled: perhaps", "spec.enabled"),
+        ("orderly: perhaps", "spec.orderly"),
         ("resetOffset: {requestId: one, topic: tea}", "spec.resetOffset.to"),
         ("resetOffset: {requestId: one, topic: tea, to: {}}", "either a timestamp or a position"),
         (
@@ -124,6 +125,7 @@ def test_the_rest_has_defaults(kinds: ControlPlane) -> None:
     assert (topic["managementPolicy"], topic["deletionPolicy"]) == ("Managed", "Retain")
     group = kinds.admin.create(f"{HOME}/consumergroups", wanted("consumergroups", f"resetOffset: {RESET}"))["spec"]
     assert (group["enabled"], group["broadcast"], group["retry"]) == (True, False, {"maxAttempts": 16})
+    assert "orderly" not in group, "what the brokers have stays"
     assert group["resetOffset"]["force"] is False
 
 

@@ -33,6 +33,23 @@ async def test_a_group_is_made_as_it_is_asked_for_and_set_right(tmp_path: Path) 
         assert config is not None and (config.retry_times_max, config.retry_queues) == (3, 4)
 
 
+async def test_a_group_is_orderly_when_that_is_asked_for_and_else_as_it_is(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
+        key = play.shop(groupName="GID_shop", orderly=True)
+        await play.once(key)
+        config = await play.group("GID_shop")
+        assert config is not None and config.consume_orderly
+        await play.brokers.put_group(play.member(0), GroupConfig("GID_shop"))
+        await play.once(key)
+        config = await play.group("GID_shop")
+        assert config is not None and config.consume_orderly, "a change by hand is reverted"
+        other = play.server.declare(Kind.CONSUMER_GROUP, "other", groupName="GID_other")
+        await play.brokers.put_group(play.member(0), GroupConfig("GID_other", consume_orderly=True))
+        await play.once(other)
+        config = await play.group("GID_other")
+        assert config is not None and config.consume_orderly, "without the field it stays"
+
+
 async def test_members_and_lag_are_told_seldom(tmp_path: Path) -> None:
     async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))

@@ -21,14 +21,15 @@ def wanted(**spec: object) -> ConsumerGroup:
 @st.composite
 def groups(draw: st.DrawFn) -> ConsumerGroup:
     retry = {"maxAttempts": draw(st.integers(0, 1000))}
-    return wanted(enabled=draw(st.booleans()), broadcast=draw(st.booleans()), retry=retry)
+    order = draw(st.sampled_from([{}, {"orderly": True}, {"orderly": False}]))
+    return wanted(enabled=draw(st.booleans()), broadcast=draw(st.booleans()), retry=retry, **order)
 
 
 @st.composite
 def configs(draw: st.DrawFn) -> GroupConfig:
     return GroupConfig(
         "shop", draw(st.booleans()), draw(st.booleans()), draw(st.booleans()), retry_queues=draw(st.integers(0, 9)),
-        retry_times_max=draw(st.integers(-1, 99)), attributes=draw(st.just({}) | st.just({"a": "b"})),
+        retry_times_max=draw(st.integers(-1, 99)), consume_orderly=draw(st.booleans()), attributes=draw(st.just({}) | st.just({"a": "b"})),
     )  # fmt: skip
 
 
@@ -41,6 +42,8 @@ def test_one_change_leads_from_any_state_to_the_wanted_one_and_leaves_the_rest_a
     assert (made.consume_enable, made.consume_broadcast_enable, made.retry_times_max) == (
         group.is_enabled, group.may_broadcast, group.attempts_max,
     )  # fmt: skip
+    before = config is not None and config.consume_orderly
+    assert made.consume_orderly is (before if group.is_orderly is None else group.is_orderly)
     if config is not None:
         assert (made.retry_queues, made.attributes) == (config.retry_queues, config.attributes)
 

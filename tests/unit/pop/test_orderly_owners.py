@@ -76,6 +76,7 @@ async def test_a_pop_that_waits_gets_the_messages_of_an_owner_that_died(tmp_path
         await other.send(waiting)
         assert broker.parts is not None
         await until(lambda: len(broker.parts.pops.polling.held) == 1)
+        broker.parts.pops.orderly.tick()  # it has looked, and the owner lived
         owners.end(OWNER)  # as if it had been silent for long
         (reply,) = await other.receive()
         assert [one.body for one in popped(reply)] == [b"m0", b"m1"]

@@ -1,8 +1,8 @@
 """Orderly pops: which messages are delivered in order, and what is acknowledged of them.
 
-The rules are those of `order` and `order_locks`, the table is `order_table`.  Every change is one record in the log, and
-its answer waits until that is confirmed.  The batch locks its queue from the moment in which the record was appended, so of two handlers
-that pop at the same time one gets the queue.
+The rules are those of `order` and `order_locks`, the table is `order_table`.  Every change is one record in the log,
+and its answer waits until that is confirmed.  The batch locks its queue from the moment in which the record was
+appended, so of two handlers that pop at the same time one gets the queue.
 
 A pop with nothing to deliver changes nothing.  A pop that finds the head of a queue with all attempts used up moves it
 to the group's dead-letter topic before it reads on: the batch without it and the copy are in one append, the batch

@@ -35,6 +35,7 @@ class ConsumerGroup:
     is_enabled: bool
     may_broadcast: bool
     attempts_max: int
+    is_orderly: bool | None  # None: as it is on the brokers
     reset: Reset | None
     status: Mapping[str, Any]
 
@@ -49,6 +50,7 @@ def read(document: Mapping[str, Any]) -> ConsumerGroup:
             is_enabled=bool(spec["enabled"]),
             may_broadcast=bool(spec["broadcast"]),
             attempts_max=int(spec["retry"]["maxAttempts"]),
+            is_orderly=None if spec.get("orderly") is None else bool(spec["orderly"]),
             reset=None if reset is None else _reset(reset),
             status=document.get("status", {}),
         )

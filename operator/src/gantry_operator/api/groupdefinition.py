@@ -1,8 +1,8 @@
 """The definition of ConsumerGroup for the API server.
 
-A field is here only if it changes what a broker does for consumers that pull.  Orderly delivery and retry policies are
-left out: those consumers decide them themselves.  For gRPC clients the proxy reads them from the group's configuration,
-which is set by RocketMQ's tools or `Admin.create_group`.
+A field is here only if it changes what a broker or a proxy does.  Retry policies are left out: consumers that pull
+decide them themselves, and for gRPC clients the proxy reads them from the group's configuration, which is set by
+RocketMQ's tools or `Admin.create_group`.
 """
 
 from __future__ import annotations
@@ -70,6 +70,15 @@ def _spec() -> Schema:
             "Whether members may each read everything. false: brokers give members that want that nothing.",
             False,
             APPLIED,
+        ),
+        "orderly": without_default(
+            flag(
+                "Whether clients that speak gRPC (RocketMQ 5) get the messages of a queue in order, one batch at a time "
+                "(consumeMessageOrderly). Without it: as it is on the brokers; false for a new group. Consumers that "
+                "pull decide it themselves.",
+                False,
+                f"{APPLIED} Clients that run learn it within five minutes.",
+            )
         ),
         "retry": structure(
             "What becomes of messages that a member failed to consume.",

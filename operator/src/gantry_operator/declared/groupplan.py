@@ -35,11 +35,13 @@ def change(group: ConsumerGroup, config: GroupConfig | None) -> GroupConfig | No
     """Return the next configuration to set on a broker group; None when nothing is to change."""
     if group.about.is_observed:
         return None
+    present = config or GroupConfig(group.about.name)
     wanted = replace(
-        config or GroupConfig(group.about.name),
+        present,
         consume_enable=group.is_enabled,
         consume_broadcast_enable=group.may_broadcast,
         retry_times_max=group.attempts_max,
+        consume_orderly=present.consume_orderly if group.is_orderly is None else group.is_orderly,
     )
     return wanted if wanted != config else None
 
