@@ -32,7 +32,7 @@ from mutants import ROOT, Mutant, load
 
 _COPIED = ("broker/src", "operator/src", "spark/src", "spark/samples", "tests", "pyproject.toml")
 # Bytecode comes along: Python sees by itself that it does not belong to the file with the fault.
-_LEFT_OUT = shutil.ignore_patterns("*.so", "interop", "node_modules", ".cache")
+_LEFT_OUT = shutil.ignore_patterns("*.so", "node_modules", ".cache")
 _TEST_SECONDS = 600
 _SPARK_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
 _GREEN, _RED = 0, 1
@@ -121,6 +121,7 @@ def _copied(copy: Path) -> Path:
         else:
             shutil.copy(source, target)
     (copy / ".venv").symlink_to(ROOT / ".venv")  # tests of Spark start brokers with it
+    (copy / ".cache").symlink_to(ROOT / ".cache")  # other people's clients, which `make tools` fetched
     return copy
 
 
