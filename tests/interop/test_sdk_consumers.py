@@ -17,6 +17,7 @@ from interop.sdkplay import Play
 NEVER_S = 3.0  # what has not come by then, when other things have, does not come
 LEASE_S = 10
 LONG_S = 3600
+IN_GROUP: dict[str, dict[str, str]] = {"NORMAL": {}, "FIFO": {"group": "one"}}
 SPIN_MAX = 8  # deliveries of a message within some four minutes
 
 
@@ -182,7 +183,7 @@ def test_a_slow_listener_keeps_its_message(plays: list[Play], kind: str) -> None
     for play in plays:
         play.prepare(kind, is_orderly=kind == "FIFO")
         play.consume("subscribe", slow_s=100)
-        play.send(1, group="one" if kind == "FIFO" else "")
+        play.send(1, **IN_GROUP[kind])
     for play in plays:
         play.has_got("done", 1)
     plays[0].driver.settle(NEVER_S)
@@ -197,7 +198,7 @@ def test_messages_of_a_consumer_that_died_come_to_another(
 ) -> None:
     for play, sdk in zip(plays, SDKS, strict=True):
         play.prepare(kind, is_orderly=kind == "FIFO")
-        play.send(1, group="one" if kind == "FIFO" else "")
+        play.send(1, **IN_GROUP[kind])
         dying = Play(grpcclients.sdk(sdk).start(tmp_path / sdk, proxy.endpoints), play.server, play.topic)
         try:
             dying.consume("subscribe", slow_s=LONG_S)
