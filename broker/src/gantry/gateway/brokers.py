@@ -27,6 +27,7 @@ from gantry.model import names
 from gantry.model.route import TopicRoute
 from gantry.model.subscription import GroupConfig
 from gantry.transport.connection import Connection
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.tasks import cancelled, essential
 from gantry.wire.codes import ResponseCode
 from gantry.wire.heartbeat import Heartbeat
@@ -40,6 +41,8 @@ _FRESH_S = 5.0  # how long the type of a topic and the configuration of a group 
 _KEPT_MAX = 5_000
 _GROUPS_MAX = 1_900  # producer groups of a heartbeat; brokers take 2 000 entries
 _PAUSE_S = 0.2
+# One connection to a broker has all pops that are held there, and they must leave room for other requests.
+_LIMITS = ConnectionLimits(pending_max=1 << 16)
 _MEET_S = 5.0  # lost connections to the brokers of transactional topics are made again
 
 
@@ -112,7 +115,7 @@ class Brokers:
         on_request: Callable[[Connection, Command], bool],
         transactional: Callable[[], Sequence[str]],
     ) -> None:
-        self.session = Session(nameservers, self._heartbeat, on_request)
+        self.session = Session(nameservers, self._heartbeat, on_request, limits=_LIMITS)
         self.routes = Routes(self.session)
         self.popping = Popping(self.session, self.routes)
         self._identity = ClientIdentity(self.session.nameservers[0], clock)

@@ -29,6 +29,7 @@ from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, Remote
 from gantry.leaves.frames import LANGUAGE_PYTHON, Command, encode
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.tasks import Tasks
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -53,6 +54,7 @@ class Session:
         on_request: Callable[[Connection, Command], bool] | None = None,
         on_return: Callable[[], None] | None = None,
         timeout_s: float | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         self.nameservers = nameserver_list(nameserver)
         self.timeout_s = timeout_s  # of one request; None: each kind of request has its own
@@ -61,7 +63,7 @@ class Session:
         self._on_return = on_return
         self._known: set[str] = set()  # addresses that we were connected to before
         self._refused_by: set[str] = set()  # those of them that refused the last heartbeat
-        self._remoting = RemotingClient(self._serve, on_connect=self._connected)
+        self._remoting = RemotingClient(self._serve, limits, on_connect=self._connected)
         self._preferred = 0  # index of the name server that answered last
         self.tasks = Tasks()
 
