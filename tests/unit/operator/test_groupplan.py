@@ -29,7 +29,8 @@ def groups(draw: st.DrawFn) -> ConsumerGroup:
 def configs(draw: st.DrawFn) -> GroupConfig:
     return GroupConfig(
         "shop", draw(st.booleans()), draw(st.booleans()), draw(st.booleans()), retry_queues=draw(st.integers(0, 9)),
-        retry_times_max=draw(st.integers(-1, 99)), consume_orderly=draw(st.booleans()), attributes=draw(st.just({}) | st.just({"a": "b"})),
+        retry_times_max=draw(st.integers(-1, 99)), consume_orderly=draw(st.booleans()),
+        attributes=draw(st.just({}) | st.just({"a": "b"})),
     )  # fmt: skip
 
 

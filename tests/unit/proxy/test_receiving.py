@@ -9,13 +9,16 @@ import pytest
 
 from gantry.client.popped import PoppedMessage, Receipt
 from gantry.client.requests.pop_requests import PopResult, PopStatus
+from gantry.gateway import brokers
 from gantry.proxy import messaging_pb2 as pb
+from gantry.proxy import receiving
 from gantry.proxy.caller import Caller
 from gantry.proxy.clients import KnownClients
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import Handles
 from gantry.proxy.receiving import ReceiveCalls
 from testkit.grpcclient import resource
+from testkit.turning import until
 from unit.proxy.test_convert import STORED
 
 CALLER = Caller("c", "JAVA", "5.0.7")
@@ -124,3 +127,26 @@ async def test_whole_answers_keep_their_leases() -> None:
     kinds = [one.WhichOneof("content") for one in context.written]
     assert kinds == ["status", "message", "message", "message", "delivery_timestamp"]
     assert not broker.given_back
+
+
+async def test_ten_thousand_calls_wait_and_one_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = 10_000
+    assert many < receiving.HELD_MAX < brokers.LIMITS.pending_max, "the connection to a broker takes them and more"
+    monkeypatch.setattr(receiving, "HELD_MAX", many)
+    broker = Broker()
+    calls, first = begun(broker, Context())
+    request = pb.ReceiveMessageRequest(group=resource("g"), batch_size=3, auto_renew=True)
+    request.message_queue.topic.name = "Tea"
+    held = [first]
+    held += [asyncio.ensure_future(calls.serve(request, cast(Any, Context()), CALLER)) for _ in range(many - 1)]
+    await until(lambda: calls.held == many)
+    with pytest.raises(FaultError) as caught:
+        await calls.serve(request, cast(Any, Context()), CALLER)
+    assert caught.value.code == pb.TOO_MANY_REQUESTS
+    calls.ended(CALLER.client_id)
+    answers = await asyncio.gather(*held, return_exceptions=True)
+    assert {answer.code for answer in answers if isinstance(answer, FaultError)} == {pb.MESSAGE_NOT_FOUND}
+    broker.answer.set_result(FOUND)
+    await settled()
+    assert calls.held == 0
+    assert len(broker.given_back) == many * len(RECEIPTS), "what comes for them is given back"

@@ -42,7 +42,7 @@ _KEPT_MAX = 5_000
 _GROUPS_MAX = 1_900  # producer groups of a heartbeat; brokers take 2 000 entries
 _PAUSE_S = 0.2
 # One connection to a broker has all pops that are held there, and they must leave room for other requests.
-_LIMITS = ConnectionLimits(pending_max=1 << 16)
+LIMITS = ConnectionLimits(pending_max=1 << 16)
 _MEET_S = 5.0  # lost connections to the brokers of transactional topics are made again
 
 
@@ -115,7 +115,7 @@ class Brokers:
         on_request: Callable[[Connection, Command], bool],
         transactional: Callable[[], Sequence[str]],
     ) -> None:
-        self.session = Session(nameservers, self._heartbeat, on_request, limits=_LIMITS)
+        self.session = Session(nameservers, self._heartbeat, on_request, limits=LIMITS)
         self.routes = Routes(self.session)
         self.popping = Popping(self.session, self.routes)
         self._identity = ClientIdentity(self.session.nameservers[0], clock)

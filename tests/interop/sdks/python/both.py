@@ -16,6 +16,7 @@ for name in (first, *(set(MODULES) - {first})):
     importlib.import_module(MODULES[name])
 
 import rocketmq  # noqa: E402  after the order that was asked for
+
 from testkit.grpcclient import GrpcClient, handle, message  # noqa: E402
 
 PATIENCE_S = 60
