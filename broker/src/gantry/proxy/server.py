@@ -48,12 +48,17 @@ _FRAME_BYTES_MAX = 32 << 20  # of a request: room for a batch of bodies that is 
 _METADATA_BYTES_MAX = 16 << 10
 _STREAMS_OF_CONNECTION_MAX = 4096
 _CALLS_MAX = 50_000
+# Calls that came and were not begun: consumers whose calls have waited together come again together.  gRPC's own
+# limits are 1000 and 3000, and it cancels the calls beyond them.
+_QUEUED_SOME_CANCELLED, _QUEUED_MAX = 20_000, 30_000
 _DRAIN_S = 3.0
 _OPTIONS = (
     ("grpc.max_receive_message_length", _FRAME_BYTES_MAX),
     ("grpc.max_send_message_length", -1),
     ("grpc.max_metadata_size", _METADATA_BYTES_MAX),
     ("grpc.max_concurrent_streams", _STREAMS_OF_CONNECTION_MAX),
+    ("grpc.server.max_pending_requests", _QUEUED_SOME_CANCELLED),
+    ("grpc.server.max_pending_requests_hard_limit", _QUEUED_MAX),
     # A connection without a sign of life for 80 s is gone; clients may ping as often as theirs are set to.
     ("grpc.keepalive_time_ms", 60_000),
     ("grpc.keepalive_timeout_ms", 20_000),
