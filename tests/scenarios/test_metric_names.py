@@ -16,7 +16,7 @@ from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.errors import Refusal
-from gantry.leaves.frames import Send
+from gantry.leaves import frames
 from testkit.brokerplay import peer, running_broker, send
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.patience import HANG_S
@@ -237,7 +237,7 @@ async def test_an_ended_lease_that_waits_is_late(tmp_path: Path) -> None:
         pops = broker.parts.pops
         append = pops.service.append
 
-        def full(sends: Sequence[Send]) -> int | Refusal:
+        def full(sends: Sequence[frames.Send]) -> int | Refusal:
             return Refusal(14, "the disk is full") if sends[0].topic.startswith("%RETRY%") else append(sends)
 
         pops.service.append = full  # type: ignore[method-assign]

@@ -22,6 +22,7 @@ from gantry.proxy import messaging_pb2 as pb
 from testkit.grpcclient import GrpcClient, handle, message, resource
 from testkit.patience import HANG_S
 from testkit.process import GantryProcess
+from testkit.turning import until
 
 GROUP = "shop"
 KEYS = "0123456789abcdef0123456789abcdef\n"
@@ -115,7 +116,7 @@ async def test_workers_share_a_port_and_end_together(tmp_path: Path, nameserver:
         workers = children(process.popen.pid)
         assert len(workers) == 2
         http = process.addresses["http"][1]
-        assert await asyncio.to_thread(page_with, http, "readyz", 200) == "2 workers\n"
+        assert await page_with(http, "readyz", 200) == "2 workers\n"
         text = await asyncio.to_thread(page, http, "metrics")
         assert text.count("# TYPE gantry_proxy_clients gauge") == 1
         found_at = re.findall(r'^rocketmq_proxy_up\{worker="(\d)",node_type="proxy".* 1$', text, re.MULTILINE)
@@ -123,13 +124,13 @@ async def test_workers_share_a_port_and_end_together(tmp_path: Path, nameserver:
         sends = re.findall(r'^gantry_proxy_requests_total\{worker="\d",rpc="SendMessage",code="OK"\} 1$', text, re.M)
         assert len(sends) == 1, "one of them has answered it"
         os.kill(workers[0], signal.SIGSTOP)
-        assert "worker " in await asyncio.to_thread(page_with, http, "readyz", 503)
+        assert "worker " in await page_with(http, "readyz", 503)
         text = await asyncio.to_thread(page, http, "metrics")
         assert len(re.findall(r'^gantry_proxy_ready\{worker="\d"\} 1$', text, re.MULTILINE)) == 1
         assert len(re.findall(r'^gantry_proxy_ready\{worker="\d"\} 0$', text, re.MULTILINE)) == 1
-        await asyncio.to_thread(page_with, http, "healthz", 200)
+        await page_with(http, "healthz", 200)
         os.kill(workers[0], signal.SIGCONT)
-        await asyncio.to_thread(page_with, http, "readyz", 200)
+        await page_with(http, "readyz", 200)
         os.kill(workers[0], signal.SIGKILL)
         assert await asyncio.to_thread(process.wait) == 1
         assert not await asyncio.to_thread(alive, workers)
@@ -226,31 +227,32 @@ async def test_a_proxy_is_ready_while_a_broker_answers_and_lives_without(tmp_pat
         ports = [str(cluster.addresses[name][1]) for name in ("nameserver", "broker")]
         with proxy(tmp_path, address, "--http-port", "0") as process:
             http = process.addresses["http"][1]
-            await asyncio.to_thread(page_with, http, "readyz", 200)
+            await page_with(http, "readyz", 200)
             cluster.kill()
-            assert "no broker can be reached: " in await asyncio.to_thread(page_with, http, "readyz", 503)
-            assert "clients" in await asyncio.to_thread(page_with, http, "healthz", 200)
+            assert "no broker can be reached: " in await page_with(http, "readyz", 503)
+            assert "clients" in await page_with(http, "healthz", 200)
             assert "gantry_proxy_ready 0" in await asyncio.to_thread(page, http, "metrics")
             command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(store), "--grpc-port", "-1"]
             command += ["--nameserver-port", ports[0], "--broker-port", ports[1]]
             with GantryProcess(store, command=command):
-                await asyncio.to_thread(page_with, http, "readyz", 200)
+                await page_with(http, "readyz", 200)
             assert process.popen.poll() is None
 
 
-def page_with(port: int, name: str, wanted: int) -> str:
-    """The text of a page when it has this HTTP status; AssertionError when it has another one for long."""
-    until = time.monotonic() + HANG_S
-    while True:
+async def page_with(port: int, name: str, wanted: int) -> str:
+    """The text of a page when it has this HTTP status."""
+    seen: list[tuple[int, str]] = []
+
+    def has_it() -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=HANG_S) as answer:
-                status, text = int(answer.status), str(answer.read().decode())
+                seen.append((int(answer.status), str(answer.read().decode())))
         except urllib.error.HTTPError as error:
-            status, text = error.code, error.read().decode()
-        if status == wanted:
-            return text
-        assert time.monotonic() < until, f"/{name} is {status} ({text}), expected {wanted}"
-        time.sleep(0.1)
+            seen.append((error.code, error.read().decode()))
+        return seen[-1][0] == wanted
+
+    await until(has_it)
+    return seen[-1][1]
 
 
 def page(port: int, name: str) -> str:
@@ -266,7 +268,7 @@ def children(parent: int) -> list[int]:
 
 def alive(processes: list[int]) -> list[int]:
     """Those of them that do not end."""
-    until = time.monotonic() + HANG_S
+    deadline = time.monotonic() + HANG_S
     left = []
     for one in processes:
         try:
@@ -275,6 +277,6 @@ def alive(processes: list[int]) -> list[int]:
             continue
         with selectors.DefaultSelector() as ends:
             ends.register(descriptor, selectors.EVENT_READ)
-            left += [] if ends.select(max(0.0, until - time.monotonic())) else [one]
+            left += [] if ends.select(max(0.0, deadline - time.monotonic())) else [one]
         os.close(descriptor)
     return left

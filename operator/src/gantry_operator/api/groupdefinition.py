@@ -73,9 +73,9 @@ def _spec() -> Schema:
         ),
         "orderly": without_default(
             flag(
-                "Whether clients that speak gRPC (RocketMQ 5) get the messages of a queue in order, one batch at a time "
-                "(consumeMessageOrderly). Without it: as it is on the brokers; false for a new group. Consumers that "
-                "pull decide it themselves.",
+                "Whether clients that speak gRPC (RocketMQ 5) get the messages of a queue in order, one batch at a "
+                "time (consumeMessageOrderly). Without it: as it is on the brokers; false for a new group. Consumers "
+                "that pull decide it themselves.",
                 False,
                 f"{APPLIED} Clients that run learn it within five minutes.",
             )
