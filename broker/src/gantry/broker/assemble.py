@@ -37,7 +37,7 @@ from gantry.broker.jobs import Job, Jobs
 from gantry.broker.machine import Machine
 from gantry.broker.meters.census import Census
 from gantry.broker.meters.looplag import LoopLag
-from gantry.broker.meters.puttimes import distributed
+from gantry.broker.meters.puttimes import counters
 from gantry.broker.meters.rates import Rates
 from gantry.broker.part_settings import (
     ack_limits,
@@ -217,7 +217,7 @@ def assemble(
         ),
     )
     rates, statistics = (
-        Rates(lambda: _counters(appender, pulls, acks), clock),
+        Rates(lambda: counters(appender.messages, pulls.counts, acks.latencies), clock),
         Statistics(
             lambda: counted(store, pulls.counts, admission.redeliveries, config.cluster),
             clock,
@@ -396,9 +396,3 @@ def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> 
 def _connection_went(connection: Connection, clients: Clients, *held: HeldPulls | HeldRequests) -> None:
     for of_connection in (clients, *held):
         of_connection.connection_closed(connection)
-
-
-def _counters(appender: Appender, pulls: PullHandlers, acks: Acks) -> dict[str, int]:
-    counts = pulls.counts
-    fetched = {"found": counts.found, "missed": counts.missed, "got": counts.messages}
-    return {"put": appender.messages, **fetched, **distributed(acks.latencies)}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gantry.schedule.places import DelayedEntry
 
 
-class Changes:
+class PendingChanges:
     """Appends the records and changes the book.  Loop thread only."""
 
     def __init__(

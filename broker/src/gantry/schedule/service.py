@@ -29,7 +29,7 @@ from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.schedule import disguise, recovery
 from gantry.schedule.book import DelayBook, Flight
-from gantry.schedule.changes import Changes
+from gantry.schedule.changes import PendingChanges
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
 from gantry.schedule.lines import NEVER, Line
 from gantry.schedule.places import RUN_BYTES_MAX, DelayedEntries, DelayedEntry, fitting
@@ -85,7 +85,7 @@ class DelayService:
         self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, clock, say)
         self.waiting = WaitingCounts(store.reader, self.book, topics, clock)
-        self.changes = Changes(self.book, self.counts, gate, clock, self.write, self.waiting.went)
+        self.changes = PendingChanges(self.book, self.counts, gate, clock, self.write, self.waiting.went)
         self._file = ProgressFile(store, state, self.book, clock)
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock

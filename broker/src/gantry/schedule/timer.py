@@ -132,12 +132,12 @@ class Timer:
         if found is None:
             return False
         self.pending -= 1
-        slot = -(-due_ms // SLOT_MS) * SLOT_MS
         if isinstance(found, deque):
             found.remove(offset)
             if not found:
-                del self._near[slot], self._lows[slot]
-                self._slots.remove(slot)
+                end_ms = -(-due_ms // SLOT_MS) * SLOT_MS
+                del self._near[end_ms], self._lows[end_ms]
+                self._slots.remove(end_ms)
                 heapify(self._slots)
         elif due_ms < self.horizon_ms:
             self._gone.add(offset)

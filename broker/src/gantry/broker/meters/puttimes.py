@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gantry.append.acks import LATENCY_BOUNDS_S
+from gantry.consume.handlers import PullCounts
 
 # Upper bound in seconds, name in the text of RocketMQ's tools, suffix of the exporter's metric.
 BUCKETS = (
@@ -34,3 +35,8 @@ def distributed(latencies: Sequence[int]) -> dict[str, int]:
     for bound, count in zip((*LATENCY_BOUNDS_S, float("inf")), latencies, strict=True):
         counts[next(name for upper, name, _ in BUCKETS if bound <= upper)] += count
     return counts
+
+
+def counters(put: int, pulls: PullCounts, latencies: Sequence[int]) -> dict[str, int]:
+    """Return what the rates of a broker are computed from: messages put, found and missed pulls, waiting times."""
+    return {"put": put, "found": pulls.found, "missed": pulls.missed, "got": pulls.messages, **distributed(latencies)}
