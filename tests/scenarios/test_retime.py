@@ -32,8 +32,8 @@ def waiting(play: DelayPlay, delay_ms: int, body: bytes = b"x") -> Sent:
 @pytest.mark.parametrize(("first_ms", "second_ms"), [(5_000, 500), (500, 5_000), (50_000, 500), (20_000, 120_000)])
 def test_a_message_comes_at_its_new_time_and_once(first_ms: int, second_ms: int, stop: str) -> None:
     play = DelayPlay(Flush.SYNC if stop == "crash" else Flush.ASYNC)
+    other = waiting(play, 300_000, b"other")  # before the other one, so that a start reads the queue from here on
     sent = waiting(play, first_ms)
-    other = waiting(play, 300_000, b"other")
     play.tick()
     retimed(play, sent.handle, second_ms)
     if stop:

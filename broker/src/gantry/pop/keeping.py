@@ -104,17 +104,19 @@ class QueueKeeper:
         if at >= high:
             return _NOTHING
         from_ms = self._service.lives.from_ms(topic)
-        behind = births.behind_older(reader, *queue, at, _NEVER_MS if from_ms is None else from_ms, _EXPIRED_AT_ONCE)
+        oldest_ms = _NEVER_MS if from_ms is None else from_ms
+        behind = births.behind_older(reader, *queue, at, oldest_ms, 1)  # nearly always the first message lives
         if behind > at:
+            behind = births.behind_older(reader, *queue, behind, oldest_ms, _EXPIRED_AT_ONCE)
             self._pass(queue, behind, known is None)
             self._look_at_s = 0.0
-        places = reader.places(*queue, behind, _MOVED_AT_ONCE)
-        there = [place[:2] for place in places if reader.is_place(*place[:2])]
-        if not there:
+        first = reader.entry(*queue, behind)
+        if first is None or not reader.is_place(*first[:2]):
             return _NOTHING if behind >= high else 0
-        if limit > there[0][0] or (from_ms is not None and reader.is_cold(there[:1])):
-            self._read(topic, queue, there)
-        return there[0][0]
+        if limit > first[0] or (from_ms is not None and reader.is_cold([first[:2]])):
+            places = reader.places(*queue, behind, _MOVED_AT_ONCE)
+            self._read(topic, queue, [place[:2] for place in places if reader.is_place(*place[:2])])
+        return first[0]
 
     def _pass(self, queue: _Queue, offset: int, is_first: bool) -> None:
         positions, name = self._service.positions, (httpqueue.GROUP, *queue)
