@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from gantry.leaves import properties, records
+from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import PULL, RawClient, pull_fields, send_fields
@@ -81,3 +82,41 @@ def test_a_storm_over_three_lives_delivers_each_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_a_storm_over_fifteen_lives_delivers_each_once(tmp_path: Path, seed: int) -> None:
     _storm(tmp_path, seed, 15)
+
+
+def _retime_some(client: RawClient, handles: list[str], rng: random.Random) -> None:
+    """Give messages other times; one whose time has come meanwhile is refused."""
+    for handle in rng.sample(handles, len(handles) // 2):
+        ext = {"topic": _TOPIC, "recallHandle": handle, "delayMs": str(rng.randint(0, 4_000))}
+        code = client.call(RequestCode.RETIME_DELAYED, ext).code
+        assert code in (ResponseCode.SUCCESS, ResponseCode.ILLEGAL_OPERATION)
+
+
+def test_messages_that_got_another_time_come_once_over_kills(tmp_path: Path) -> None:
+    rng = random.Random(11)
+    sent = 0
+    for life in range(3):
+        with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+            handles = []
+            for number in range(150):
+                ext = send_fields(_TOPIC, number % 2)
+                pairs = {"UNIQ_KEY": f"l{life}-{number}", "TIMER_DELAY_MS": str(rng.randint(500, 8_000))}
+                ext["i"] = properties.pack(pairs).decode()
+                reply = client.call(310, ext, b"m")
+                assert reply.code == 0
+                handles.append(reply.ext["recallHandle"])
+            sent += len(handles)
+            _retime_some(client, handles, rng)
+            until, wanted = time.monotonic() + HANG_S, sent - rng.randint(30, 140)
+            while len(_delivered(client)) < wanted:
+                assert time.monotonic() < until, "nothing is delivered any more"
+            process.kill()
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+        until = time.monotonic() + HANG_S
+        while len(found := _delivered(client)) < sent:
+            assert time.monotonic() < until, f"{len(found)} of {sent} delivered"
+        quiet = time.monotonic() + 9.0  # longer than any first delay: a former time would show itself
+        while time.monotonic() < quiet:
+            found = _delivered(client)
+        assert len(found) == len(set(found)) == sent
+        process.stop()
