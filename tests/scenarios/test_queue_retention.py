@@ -11,7 +11,7 @@ from gantry.errors import DiskFullError, Refusal
 from gantry.leaves import properties
 from gantry.wire.codes import ResponseCode
 from testkit.delayplay import DelayPlay
-from testkit.queueplay import QUEUE, RETRY, QueuePlay
+from testkit.queueplay import GROUP, QUEUE, RETRY, QueuePlay
 
 HOUR_MS = 3_600_000
 LIFE_S = 15 * 86_400
@@ -205,3 +205,14 @@ def test_a_move_that_was_begun_is_completed_by_the_next_start(steps: int, is_aga
         play.crash(random.Random(seed))
         play.pass_durably(3_000, 500)
         assert play.take() == []
+
+
+def test_the_offset_of_a_move_is_not_saved_before_its_lease_is_kept() -> None:
+    play = long_ago(a=1, b=1)
+    assert play.pops.keeper.move(QUEUE, (QUEUE, 0), SEGMENT) == 2
+    assert play.offsets.query(GROUP, QUEUE, 0) == 0
+    for _ in play.offsets.saving():
+        pass
+    play.crash()  # the offsets were saved, the lease was not
+    play.pass_durably(2_000, 500)
+    assert [one.body for one in play.take()] == [b"a", b"b"]

@@ -108,7 +108,7 @@ class QueueKeeper:
         behind = births.behind_older(reader, *queue, at, oldest_ms, 1)  # nearly always the first message lives
         if behind > at:
             behind = births.behind_older(reader, *queue, behind, oldest_ms, _EXPIRED_AT_ONCE)
-            self._pass(queue, behind, known is None)
+            self._pass(queue, behind, low if known is None else None)
             self._look_at_s = 0.0
         first = reader.entry(*queue, behind)
         if first is None or not reader.is_place(*first[:2]):
@@ -118,12 +118,13 @@ class QueueKeeper:
             self._read(topic, queue, [place[:2] for place in places if reader.is_place(*place[:2])])
         return first[0]
 
-    def _pass(self, queue: _Queue, offset: int, is_first: bool) -> None:
+    def _pass(self, queue: _Queue, offset: int, begin: int | None) -> None:
+        """Let the group go on at this offset; begin: where it begins if it never read the queue."""
         positions, name = self._service.positions, (httpqueue.GROUP, *queue)
-        if is_first:
-            positions.begin(name, offset)
-        else:
-            positions.move(name, offset)
+        if begin is not None:
+            positions.begin(name, begin)
+        # Saved when the log is kept: an offset never gets ahead of the leases of a move.
+        positions.move(name, offset)
 
     def _read(self, topic: str, queue: _Queue, places: list[tuple[int, int]]) -> None:
         """Have messages read from the disk, then move those whose segment is about to go."""
@@ -163,7 +164,7 @@ class QueueKeeper:
         if found and not self._lease(queue, found, first):
             return 0
         if at > (low if known is None else known):
-            self._pass(queue, at, known is None)
+            self._pass(queue, at, low if known is None else None)
         self._service.counts.moved += len(found)
         return len(found)
 
