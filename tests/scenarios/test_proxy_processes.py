@@ -199,9 +199,10 @@ async def test_a_killed_proxy_of_standalone_comes_back_on_its_port(tmp_path: Pat
 async def test_a_parents_death_ends_its_proxy(tmp_path: Path) -> None:
     folder = tmp_path / "store"
     command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(folder), "--grpc-port", "0"]
+    command += ["--queues-port", "0"]
     with GantryProcess(folder, command=command) as process:
         workers = children(process.popen.pid)
-        assert len(workers) == 1
+        assert len(workers) == 2, "the proxy and HTTP queues"
         process.kill()
         assert not await asyncio.to_thread(alive, workers)
 

@@ -121,6 +121,7 @@ _DEFAULTS = {
     "network.http_port": "0",
     "standalone.nameserver_port": "0",
     "standalone.grpc_port": "-1",
+    "standalone.queues_port": "-1",
     "store.disk_used_max": "1.0",
 }
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "nameserver": "a name server",
     "broker": "a broker",
     "proxy": "RocketMQ 5's gRPC protocol in front of a cluster",
+    "queues": "queues over HTTP in the manner of MNS, in front of a cluster",
     "coordinator": "watch groups, and have another member lead when a master is gone",
     "local": "a cluster of several processes on this machine, for trying failover out",
     "produce": "send messages",

@@ -26,7 +26,8 @@ from gantry.local.layout import REPLICAS_MAX, Layout, Links, Ports, Who, member_
 # Keys that the layout sets for each member; another value would break the cluster.
 _OWNED = frozenset({
     "cluster", "name", "profile", "id", "role", "name_servers", "store.root",
-    "standalone.nameserver_port", "standalone.grpc_port", "standalone.tls_cert", "standalone.tls_key",
+    "standalone.nameserver_port", "standalone.grpc_port", "standalone.queues_port", "standalone.queues_users",
+    "standalone.tls_cert", "standalone.tls_key",
     "network.bind", "network.advertise", "network.port", "network.vip_port", "network.ha_port", "network.ha_api_port",
     "network.http_port", "replication.secret_file", "replication.master", "replication.register",
     "replication.ordinal", "replication.members",

@@ -9,20 +9,18 @@ It has no state: start as many as needed, on any machine.  All of a cluster have
 from __future__ import annotations
 
 import argparse
-import asyncio
 import logging
 import os
 import secrets
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gantry.cli.doorchild import CHILD, SHARED, end_with_parent
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.numbers import Whole
 from gantry.cli.ports import port_number
-from gantry.cli.proxychild import CHILD, SHARED
 from gantry.cli.proxyworkers import LOOPBACK, Workers
 from gantry.cli.serve import reachable, serve
 from gantry.errors import ConfigError
@@ -69,8 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = _settings(arguments)
 
     def make(end: Callable[[], None]) -> Proxy:
-        if CHILD in os.environ:
-            _end_with_parent(end)
+        end_with_parent(end)
         return Proxy(settings, end)
 
     def ready(proxy: Proxy) -> str:
@@ -108,14 +105,3 @@ def _settings(arguments: argparse.Namespace) -> ProxySettings:
         [split_address(one) for one in split_addresses(arguments.advertise)],
         LOOPBACK if os.environ.get(CHILD) == SHARED else arguments.bind,
     )
-
-
-def _end_with_parent(end: Callable[[], None]) -> None:
-    loop = asyncio.get_running_loop()
-
-    def readable() -> None:
-        if not os.read(sys.stdin.fileno(), 1):
-            loop.remove_reader(sys.stdin.fileno())
-            end()
-
-    loop.add_reader(sys.stdin.fileno(), readable)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gantry.cli.proxychild import SHARED, ProxyChild
+from gantry.cli.doorchild import SHARED, DoorChild
 from gantry.cli.serve import reachable
 from gantry.errors import ConfigError
 from gantry.transport.addresses import split_address
@@ -36,7 +36,7 @@ class Workers:
         self.failure: str | None = None
         self._arguments = arguments
         self._end = end
-        self._children: list[ProxyChild] = []
+        self._children: list[DoorChild] = []
         self._answers: list[str] = []
         self._watching: list[asyncio.Task[None]] = []
         self._port: socket.socket | None = None
@@ -54,7 +54,7 @@ class Workers:
             log.warning("no --handle-key-file: receipt handles are good at these workers only, until they end")
         await asyncio.to_thread(self._make_certificate)
         for _ in range(self._arguments.workers):
-            self._children.append(ProxyChild(self._flags(port, key_file), SHARED))
+            self._children.append(DoorChild("proxy", self._flags(port, key_file), SHARED))
         self._answers = list(await asyncio.gather(*(child.start() for child in self._children)))
         self._watching = [asyncio.create_task(self._watch(child)) for child in self._children]
         if self._arguments.http_port >= 0:
@@ -87,7 +87,7 @@ class Workers:
         grpc = self._answers[0].split()[0]
         return grpc if self._door is None else f"{grpc} http={reachable(self._arguments.bind, self._door.port)}"
 
-    async def _watch(self, child: ProxyChild) -> None:
+    async def _watch(self, child: DoorChild) -> None:
         code = await child.wait()
         self.failure = f"a worker ended with {code}"
         log.error("%s: the others end too", self.failure)

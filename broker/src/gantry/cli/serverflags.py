@@ -34,6 +34,10 @@ NAMESERVER_PORT = {
 GRPC = {
     "--grpc-port": ("standalone.grpc_port", "PORT", "gRPC, with the extra `proxy` (8081; 0: any free one; -1: none)"),
 }
+QUEUES = {
+    "--queues-port": ("standalone.queues_port", "PORT", "HTTP queues (9407; 0: any free one; -1: none)"),
+    "--queues-users": ("standalone.queues_users", "FILE", "access ids of HTTP queues and their secrets, one a line"),
+}
 STORE = {
     "--data": ("store.root", "DIR", "the folder that holds everything (~/store)"),
     "--flush": ("store.flush", "WHEN", "acknowledge when the disk has it: SYNC_FLUSH; or before: ASYNC_FLUSH"),
@@ -90,6 +94,7 @@ def port_flags(config: BrokerConfig) -> dict[str, int]:
     ports = wanted(config) | {
         "standalone.nameserver_port": own.nameserver_port,
         "standalone.grpc_port": own.grpc_port,
+        "standalone.queues_port": own.queues_port,
     }
     return {_SPOKEN.get(key, f"--set {key}=PORT"): port for key, port in ports.items()}
 
@@ -103,7 +108,8 @@ def warn_when_pure() -> None:
 
 
 _TOP_KEYS = frozenset(key for key, _, _ in (MEMBERSHIP | PROFILE).values())
-_SPOKEN = {key: flag for flag, (key, _, _) in (NETWORK | NAMESERVER_PORT | GRPC | STORE | PROFILE | MEMBERSHIP).items()}
+_ALL = NETWORK | NAMESERVER_PORT | GRPC | QUEUES | STORE | PROFILE | MEMBERSHIP
+_SPOKEN = {key: flag for flag, (key, _, _) in _ALL.items()}
 
 
 def _assignments(texts: list[str]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """`gantry standalone --data DIR`: name server and broker in one process, on one folder.
 
-With the extra `proxy` of the distribution, RocketMQ 5's clients (gRPC) are served on port 8081 too: by a process of its
-own, so that the broker's speed and memory stay what they are.  When it ends it is started again; the broker goes on.
+HTTP queues are served on port 9407, and RocketMQ 5's clients (gRPC) on port 8081 where the extra `proxy` of the
+distribution is installed: each by a process of its own, so that the broker's speed and memory stay what they are.  One
+that ends is started again, and the broker goes on.
 
 For first steps, for tests and for programs that start their own broker.  It listens on this machine only unless --bind
 is given, because this version has no authentication.  Files are small (64 MiB segments); a folder keeps the sizes that
@@ -23,7 +24,7 @@ from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.standalonekeys import NO_PORT
-from gantry.cli.proxychild import KeptProxy
+from gantry.cli.doorchild import KeptDoor
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     GRPC,
@@ -31,6 +32,7 @@ from gantry.cli.serverflags import (
     NAMESERVER_PORT,
     NETWORK,
     PROFILE,
+    QUEUES,
     STORE,
     add_server_flags,
     load_config,
@@ -56,7 +58,7 @@ _SMALL = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add the flags for folder, addresses, configuration and logs."""
     names = {flag: MEMBERSHIP[flag] for flag in ("--name", "--cluster")}
-    add_server_flags(parser, STORE, PROFILE, NETWORK, NAMESERVER_PORT, GRPC, names)
+    add_server_flags(parser, STORE, PROFILE, NETWORK, NAMESERVER_PORT, GRPC, QUEUES, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -82,7 +84,7 @@ def _require_alone(config: BrokerConfig) -> None:
 
 
 class Standalone:
-    """A name server, a broker and a proxy; the name server starts first and stops last."""
+    """A name server, a broker, and the processes of its other doors; the name server starts first and stops last."""
 
     def __init__(self, config: BrokerConfig, end: Callable[[], None], machine: Machine | None = None) -> None:
         self.broker: Broker | None = None
@@ -91,31 +93,27 @@ class Standalone:
         self._end = end
         settings = NameServerSettings(host=config.network.bind, port=config.standalone.nameserver_port, http_port=None)
         self._name_server = NameServer(settings)
-        self._proxy: KeptProxy | None = None
-        self._proxy_says = ""  # what its line `ready` names
+        self._doors: list[KeptDoor] = []
+        self._doors_say = ""  # what their lines `ready` name
 
     async def start(self) -> None:
-        """Start the name server, then the broker, which registers there, and the proxy."""
+        """Start the name server, then the broker, which registers there, and the other doors."""
         await self._name_server.start()
         own = reachable(self._config.network.bind, self._name_server.port)
         self.broker = Broker(replace(self._config, name_servers=(own,)), self._end, self._machine)
-        if self._config.standalone.grpc_port == NO_PORT or not _has_proxy():
-            await self.broker.start()
-            return
-        port = self._config.standalone.grpc_port
-        self._proxy = KeptProxy(partial(_proxy_flags, self._config, own), port, self._end)
-        # Both at the same time: each takes about as long as the other.
-        starting = asyncio.ensure_future(self._proxy.start())
+        self._doors = _doors(self._config, own, self._end)
+        # All at the same time: each takes about as long as the others.
+        starting = [asyncio.ensure_future(door.start()) for door in self._doors]
         try:
             await self.broker.start()
-            self._proxy_says = await starting
+            self._doors_say = " ".join([await one for one in starting])
         finally:
-            starting.cancel()
+            for one in starting:
+                one.cancel()
 
     async def stop(self) -> None:
-        """Stop the proxy, then the broker, which unregisters, then the name server."""
-        if self._proxy is not None:
-            await self._proxy.stop()
+        """Stop the other doors, then the broker, which unregisters, then the name server."""
+        await asyncio.gather(*(door.stop() for door in self._doors))
         if self.broker is not None:
             await self.broker.stop()
         await self._name_server.stop()
@@ -131,11 +129,23 @@ class Standalone:
         if self.broker.http_port is not None:
             parts["http"] = reachable(bind, self.broker.http_port)
         named = [f"{name}={address}" for name, address in parts.items()]
-        return " ".join([*named, *self._proxy_says.split()])
+        return " ".join([*named, *self._doors_say.split()])
 
     def failure(self) -> str | None:
         """Return why it had to end; None when it was asked to."""
-        return (self._proxy and self._proxy.failure) or (self.broker.failure if self.broker else None)
+        failures = [door.failure for door in self._doors if door.failure]
+        return failures[0] if failures else self.broker.failure if self.broker else None
+
+
+def _doors(config: BrokerConfig, nameserver: str, end: Callable[[], None]) -> list[KeptDoor]:
+    """Return the processes of the other doors."""
+    keys = config.standalone
+    found: list[KeptDoor] = []
+    if keys.grpc_port != NO_PORT and _has_proxy():
+        found.append(KeptDoor("proxy", partial(_proxy_flags, config, nameserver), keys.grpc_port, end))
+    if keys.queues_port != NO_PORT and importlib.util.find_spec("aiohttp"):
+        found.append(KeptDoor("queues", partial(_queues_flags, config, nameserver), keys.queues_port, end))
+    return found
 
 
 def _has_proxy() -> bool:
@@ -157,6 +167,15 @@ def _proxy_flags(config: BrokerConfig, nameserver: str, port: int) -> list[str]:
     return [*flags, "--tls-self-signed", str(folder)]
 
 
+def _queues_flags(config: BrokerConfig, nameserver: str, port: int) -> list[str]:
+    keys = config.standalone
+    flags = ["--namesrv", nameserver, "--queues-port", str(port), "--http-port", "-1"]
+    flags += ["--handle-key-file", str(Path(config.store.root).expanduser() / "config" / "queuesHandleKeys")]
+    if keys.queues_users:
+        flags += ["--queues-users", keys.queues_users, "--bind", config.network.bind]
+    return [*flags, "--log-level", _log_level()]
+
+
 def _log_level() -> str:
-    """Return the level of this process's log, for the proxy's."""
+    """Return the level of this process's log, for those of its children."""
     return logging.getLevelName(logging.getLogger().getEffectiveLevel()).lower()

@@ -62,6 +62,15 @@ class Fresh(Generic[T]):
         """Ask for this value again at its next use."""
         self._known.pop(name, None)
 
+    def at_hand(self, name: str) -> T | None:
+        """Return the value if it is known and fresh, without waiting; None else."""
+        asked_at, future = self._known.get(name, (0.0, None))
+        if future is None or not future.done() or future.cancelled() or future.exception() is not None:
+            return None
+        if asyncio.get_running_loop().time() - asked_at >= self._fresh_s:
+            return None
+        return future.result()
+
     async def get(self, name: str) -> T:
         """Return the value, as it was at most `fresh_s` ago, or when it was answered last; the errors of the request.
 
@@ -120,6 +129,7 @@ class Brokers:
         self.popping = Popping(self.session, self.routes)
         self._identity = ClientIdentity(self.session.nameservers[0], clock)
         self.random = self._identity.random
+        self.ids = self._identity.message_ids
         self._transactional = transactional  # topics of live transactional producers
         self._announced: frozenset[str] = frozenset()
         self._attributes = Fresh(self._ask_attributes)
@@ -177,6 +187,10 @@ class Brokers:
         """Return the addresses of all masters by group; UnreachableError when no name server answers."""
         return await self._masters.get("")
 
+    def doubt_masters(self) -> None:
+        """Ask for the masters again before their next use, because one did not answer."""
+        self._masters.forget("")
+
     async def master_of(self, broker: str) -> str:
         """Return the address of a broker group's master; UnreachableError when it has none now."""
         address = (await self.masters()).get(broker)
@@ -184,22 +198,25 @@ class Brokers:
             raise UnreachableError(f"{broker}: no master of this broker group is registered")
         return address
 
-    async def until_done(self, broker: str, question: Question[T], within_s: float) -> T:
+    async def until_done(
+        self, broker: str, question: Question[T], within_s: float, only_if_unsent: bool = False
+    ) -> T:
         """Ask the present master of a broker group until it answers; only for what may be repeated.
 
-        The last error when the time is up; FaultError and a final refusal at once.
+        The last error when the time is up; a final refusal at once, and OutcomeUnknownError with `only_if_unsent`.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + within_s
         while True:
             try:
                 address = await self.master_of(broker)
-                return await self.session.ask(address, question, max(0.01, deadline - loop.time()))
+                return await self.session.ask(address, question, min(_ASK_S, max(0.01, deadline - loop.time())))
             except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
                 is_final = isinstance(error, RefusedError) and not error.retriable
+                is_final |= only_if_unsent and isinstance(error, OutcomeUnknownError)
                 if is_final or loop.time() + _PAUSE_S >= deadline:
                     raise
-            self._masters.forget("")
+            self.doubt_masters()
             await asyncio.sleep(_PAUSE_S)
 
     async def knock(self, address: str) -> None:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import unquote
 
-from gantry.queues.faults import FaultError
+from gantry.queues.faults import QueueFaultError
 
 TARGET_CHARACTERS_MAX = 4096
 _NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class QueueCall:
     """One request, its body read and its signature checked."""
 
     method: str
@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallAnswer:
     """Status, XML and headers beside those that every answer has; an empty body is no document at all."""
 
     status: int
@@ -40,21 +40,21 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=lambda: _NO_HEADERS)
 
 
-class Door(Protocol):
-    """Serves all calls whose path begins with one word; FaultError and the errors of brokers become error answers."""
+class CallDoor(Protocol):
+    """Serves all calls whose path begins with one word; QueueFaultError and the errors of brokers become error answers."""
 
-    async def serve(self, call: Call) -> Answer:
+    async def serve(self, call: QueueCall) -> CallAnswer:
         """Answer one call."""
 
 
 def split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return path and query of a request target; FaultError 400 when it is too long or not in the form of a path."""
+    """Return path and query of a request target; QueueFaultError 400 when it is too long or not in the form of a path."""
     if len(target) > TARGET_CHARACTERS_MAX:
         text = f"the request target has {len(target)} characters, {TARGET_CHARACTERS_MAX} are allowed"
-        raise FaultError(400, "InvalidRequestURL", text)
+        raise QueueFaultError(400, "InvalidRequestURL", text)
     path, _, query = target.partition("?")
     if not path.startswith("/"):
-        raise FaultError(400, "InvalidRequestURL", "the request target does not begin with a slash")
+        raise QueueFaultError(400, "InvalidRequestURL", "the request target does not begin with a slash")
     words = tuple(unquote(word) if "%" in word else word for word in path.split("/") if word)
     pairs: dict[str, str] = {}
     for part in query.split("&") if query else ():

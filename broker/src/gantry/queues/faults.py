@@ -12,7 +12,7 @@ from gantry.wire.codes import ResponseCode
 _BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL, ResponseCode.POLLING_FULL)
 
 
-class FaultError(GantryError):
+class QueueFaultError(GantryError):
     """A request that cannot be carried out: HTTP status, code of the protocol and text."""
 
     def __init__(self, status: int, code: str, text: str) -> None:
@@ -22,39 +22,39 @@ class FaultError(GantryError):
         self.text = text
 
 
-def no_queue(name: str) -> FaultError:
+def no_queue(name: str) -> QueueFaultError:
     """Return the answer for a queue that does not exist."""
-    return FaultError(404, "QueueNotExist", f"the queue {name[:120]} does not exist; create it with PUT /queues/NAME")
+    return QueueFaultError(404, "QueueNotExist", f"the queue {name[:120]} does not exist; create it with PUT /queues/NAME")
 
 
-def no_message() -> FaultError:
+def no_message() -> QueueFaultError:
     """Return the answer to a receive that found nothing, and to a handle whose message is not leased by it."""
-    return FaultError(404, "MessageNotExist", "Message not exist.")
+    return QueueFaultError(404, "MessageNotExist", "Message not exist.")
 
 
-def bad_handle() -> FaultError:
+def bad_handle() -> QueueFaultError:
     """Return the answer for a text that is no handle of this queue."""
-    return FaultError(400, "ReceiptHandleError", "The receipt handle is not one of this queue.")
+    return QueueFaultError(400, "ReceiptHandleError", "The receipt handle is not one of this queue.")
 
 
-def invalid(text: str) -> FaultError:
+def invalid(text: str) -> QueueFaultError:
     """Return the answer for a value that is not allowed."""
-    return FaultError(400, "InvalidArgument", text)
+    return QueueFaultError(400, "InvalidArgument", text)
 
 
-def malformed(text: str) -> FaultError:
+def malformed(text: str) -> QueueFaultError:
     """Return the answer for a body that is not the document that the call takes."""
-    return FaultError(400, "MalformedXML", text)
+    return QueueFaultError(400, "MalformedXML", text)
 
 
-def of_error(error: GantryError) -> FaultError:
+def of_error(error: GantryError) -> QueueFaultError:
     """Return the answer for an error of a request to a broker or name server."""
-    if isinstance(error, FaultError):
+    if isinstance(error, QueueFaultError):
         return error
     if isinstance(error, RefusedError):
         if error.code in _BUSY:
-            return FaultError(503, "ServiceUnavailable", error.remark)
-        return FaultError(500, "InternalError", error.remark)
+            return QueueFaultError(503, "ServiceUnavailable", error.remark)
+        return QueueFaultError(500, "InternalError", error.remark)
     if isinstance(error, (UnreachableError, OutcomeUnknownError)):
-        return FaultError(500, "InternalError", str(error))
-    return FaultError(500, "InternalError", str(error))
+        return QueueFaultError(500, "InternalError", str(error))
+    return QueueFaultError(500, "InternalError", str(error))

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gantry.queues.calls import Answer, Call, Door
-from gantry.queues.faults import FaultError
+from gantry.queues.calls import CallAnswer, QueueCall, CallDoor
+from gantry.queues.faults import QueueFaultError
 
 
-class Router:
+class DoorTable:
     """Gives calls to doors, by the first word of the path; the empty word is the door of /."""
 
-    def __init__(self, doors: Mapping[str, Door]) -> None:
+    def __init__(self, doors: Mapping[str, CallDoor]) -> None:
         self._doors = doors
 
-    async def serve(self, call: Call) -> Answer:
-        """Answer one call; FaultError 404 InvalidRequestURL when nothing serves its path, and the errors of a door."""
+    async def serve(self, call: QueueCall) -> CallAnswer:
+        """Answer one call; QueueFaultError 404 InvalidRequestURL when nothing serves its path, and the errors of a door."""
         door = self._doors.get(call.path[0] if call.path else "")
         if door is None:
-            raise FaultError(404, "InvalidRequestURL", f"nothing is served at {call.target[:200]!r}; see /queues")
+            raise QueueFaultError(404, "InvalidRequestURL", f"nothing is served at {call.target[:200]!r}; see /queues")
         return await door.serve(call)

@@ -16,7 +16,7 @@ ELEMENTS_MAX = 2_000
 _BUFFER_BYTES = 64 << 10
 
 
-class Element:
+class XmlElement:
     """One element: its name without prefix, its own text, and the elements in it."""
 
     __slots__ = ("children", "name", "text")
@@ -24,15 +24,15 @@ class Element:
     def __init__(self, name: str) -> None:
         self.name = name
         self.text = ""
-        self.children: list[Element] = []
+        self.children: list[XmlElement] = []
 
     def child_texts(self) -> dict[str, str]:
         """Return the text of each child by name; the last one of a name counts."""
         return {child.name: child.text for child in self.children}
 
 
-def read(body: bytes) -> Element:
-    """Return the root of a document in UTF-8; FaultError 400 MalformedXML for anything else."""
+def read(body: bytes) -> XmlElement:
+    """Return the root of a document in UTF-8; QueueFaultError 400 MalformedXML for anything else."""
     reader = _Reader()
     try:
         reader.parser.Parse(body, True)
@@ -48,8 +48,8 @@ class _Reader:
     __slots__ = ("count", "open", "parser", "root")
 
     def __init__(self) -> None:
-        self.root: Element | None = None
-        self.open: list[Element] = []
+        self.root: XmlElement | None = None
+        self.open: list[XmlElement] = []
         self.count = 0
         parser = self.parser = expat.ParserCreate()
         parser.buffer_text = True
@@ -64,7 +64,7 @@ class _Reader:
         self.count += 1
         if len(self.open) >= DEPTH_MAX or self.count > ELEMENTS_MAX:
             raise malformed(f"the document has more than {DEPTH_MAX} levels or {ELEMENTS_MAX} elements")
-        element = Element(name.rpartition(":")[2])
+        element = XmlElement(name.rpartition(":")[2])
         if self.open:
             self.open[-1].children.append(element)
         else:

@@ -26,7 +26,8 @@ from gantry_operator.api.podfields import pod_template, resources, texts
 GROUPS_MAX, REPLICAS_MAX, CONFIG_MAX = 64, 5, 64
 OWNED = (
     "cluster", "name", "profile", "id", "role", "name_servers", "store.root", "store.flush", "store.flush_interval_ms",
-    "standalone.nameserver_port", "standalone.grpc_port", "standalone.tls_cert", "standalone.tls_key",
+    "standalone.nameserver_port", "standalone.grpc_port", "standalone.queues_port", "standalone.queues_users",
+    "standalone.tls_cert", "standalone.tls_key",
 )  # fmt: skip
 OWNED_SECTIONS = ("network.", "replication.")
 _FIXED = (

@@ -12,7 +12,7 @@ NO_PORT = -1
 
 @dataclass(frozen=True, slots=True)
 class StandaloneConfig:
-    """Only for `gantry standalone`: the name server in the same process, and the proxy in one of its own."""
+    """Only for `gantry standalone`: the name server in the same process; proxy and HTTP queues, each in its own."""
 
     nameserver_port: int = number(9876, 1, PORT_MAX, "", "Port of the name server.", {0: "any free one"})
     grpc_port: int = number(
@@ -23,5 +23,9 @@ class StandaloneConfig:
         "Port for RocketMQ 5's clients (gRPC), where the extra `proxy` is installed.",
         {0: "any free one", NO_PORT: "none"},
     )
+    queues_port: int = number(
+        9407, 1, PORT_MAX, "", "Port of HTTP queues.", {0: "any free one", NO_PORT: "none"}
+    )
+    queues_users: str = words("", "File of access ids and secrets of HTTP queues; empty: this machine only, unsigned.")
     tls_cert: str = words("", "Certificate of the gRPC port, a PEM file; empty: one is made in the store folder.")
     tls_key: str = words("", "Private key of `standalone.tls_cert`, a PEM file.")

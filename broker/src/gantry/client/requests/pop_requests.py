@@ -78,6 +78,7 @@ class PopSettings:
     from_first: bool = False  # where a group begins that never popped: at the oldest message, else at the newest
     is_orderly: bool = False
     owner: str = ""  # the client whose KEEP_POP_OWNERS renews the leases; empty: nobody does
+    by_priority: bool = False  # queue by queue in ascending number, redeliveries of each first; only GantryMQ's brokers
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +131,8 @@ def pop(queue: MessageQueue, settings: PopSettings, attempt_id: str = "") -> Que
         ext["attemptId"] = attempt_id
     if settings.owner:
         ext["gantryOwner"] = settings.owner
+    if settings.by_priority:
+        ext["gantryOrder"] = "priority"
     return Question(request(RequestCode.POP_MESSAGE, ext), read)
 
 

@@ -1,0 +1,137 @@
+"""Requests for HTTP queues, most of them GantryMQ's own: re-timing, statistics, and acknowledgements with a verdict each.
+
+    RETIME_DELAYED (24044)    a delayed message becomes due so long from now; the answer has a new recall handle
+    PEEK_MESSAGE (200052)     RocketMQ's, in the order of priorities
+    QUEUE_STATS (24045)       how many messages of a queue are active, leased, delayed
+    BATCH_ACK_MESSAGE         the answer of our brokers names the entries that were not valid any more
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gantry.client.popped import Receipt
+from gantry.client.requests.pop_requests import ack
+from gantry.client.requests.question import Question, document, require
+from gantry.errors import RemoteProtocolError
+from gantry.leaves.frames import Command
+from gantry.model.message import StoredMessage
+from gantry.model.route import MessageQueue
+from gantry.wire import record
+from gantry.wire.bodies import dumps
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import request
+
+RETIME_DELAYED, QUEUE_STATS = 24044, 24045
+ACKS_MAX = 1024  # entries of one request; brokers refuse more
+_NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
+_VERDICT, _STALE = "gantryVerdict", "stale"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """Messages of a queue on one broker, or on several: visible, leased, and delayed."""
+
+    active: int = 0
+    inactive: int = 0
+    delayed: int = 0
+
+    def __add__(self, other: QueueStats) -> QueueStats:
+        return QueueStats(
+            self.active + other.active, self.inactive + other.inactive, self.delayed + other.delayed
+        )
+
+
+def retime(topic: str, recall_handle: str, delay_ms: int) -> Question[str]:
+    """Have a delayed message delivered so long from now; the answer is its new handle, empty when it is delivered.
+
+    RefusedError 604 when it was delivered, cancelled or re-timed before: the first of them counts.
+    """
+
+    def read(reply: Command) -> str:
+        return require(reply).ext.get("recallHandle", "")
+
+    ext = {"topic": topic, "recallHandle": recall_handle, "delayMs": str(delay_ms)}
+    return Question(request(RETIME_DELAYED, ext), read)
+
+
+def stats(topic: str, group: str) -> Question[QueueStats]:
+    """Ask one broker how many messages of a queue it has."""
+
+    def read(reply: Command) -> QueueStats:
+        found = document(require(reply))
+        numbers = [found.get(name) for name in ("active", "inactive", "delayed")]
+        if not all(isinstance(one, int) and not isinstance(one, bool) for one in numbers):
+            raise RemoteProtocolError(f"statistics of {topic}: {str(found)[:100]}, expected three numbers")
+        return QueueStats(*numbers)  # type: ignore[arg-type]
+
+    return Question(request(QUEUE_STATS, {"topic": topic, "consumerGroup": group}), read)
+
+
+def peek(group: str, queue: MessageQueue, count_max: int) -> Question[list[StoredMessage]]:
+    """Ask one broker for messages that a pop by priority would get, without taking them."""
+
+    def read(reply: Command) -> list[StoredMessage]:
+        if require(reply, *_NOTHING).code in _NOTHING:
+            return []
+        return record.pulled(reply.body, queue.broker_name, queue.topic)
+
+    ext = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "maxMsgNums": str(count_max),
+        "gantryOrder": "priority",
+        "bname": queue.broker_name,
+    }
+    return Question(request(RequestCode.PEEK_MESSAGE, ext), read)
+
+
+def ack_each(group: str, topic: str, receipts: Sequence[Receipt]) -> Question[list[bool]]:
+    """Acknowledge messages of one broker; the answer says of each whether its lease was still open."""
+    acks = [
+        {
+            "c": group,
+            "t": topic,
+            "r": str(one.flag),
+            "so": one.start,
+            "q": one.queue_id,
+            "rq": one.revive_queue,
+            "pt": one.pop_ms,
+            "it": one.invisible_ms,
+            "b": _bit(one.offset - one.start),
+        }
+        for one in receipts
+    ]
+
+    def read(reply: Command) -> list[bool]:
+        found = [True] * len(receipts)
+        if not require(reply).body:
+            return found
+        entries = document(reply).get("stale")
+        for entry in entries if isinstance(entries, list) else ():
+            if isinstance(entry, list) and entry and isinstance(entry[0], int) and 0 <= entry[0] < len(found):
+                found[entry[0]] = False
+        return found
+
+    body = dumps({"brokerName": receipts[0].broker, "acks": acks})
+    return Question(request(RequestCode.BATCH_ACK_MESSAGE, {"bname": receipts[0].broker}, body), read)
+
+
+def ack_again(group: str, topic: str, receipt: Receipt) -> Question[bool]:
+    """Acknowledge one message whose first acknowledgement had no answer; False when it was leased again meanwhile.
+
+    That it was acknowledged already is True: by us, as far as anybody knows.
+    """
+
+    def read(reply: Command) -> bool:
+        return require(reply).ext.get(_VERDICT) != _STALE
+
+    return Question(ack(group, topic, receipt).command, read)
+
+
+def _bit(place: int) -> str:
+    value = 1 << max(0, place)
+    return base64.b64encode(value.to_bytes((value.bit_length() + 7) // 8, "little")).decode()

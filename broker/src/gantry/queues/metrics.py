@@ -1,0 +1,42 @@
+"""What /metrics of the HTTP queues says, in Prometheus's text format."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+_KINDS = {
+    "connections": ("gantry_queues_connections", "gauge", "Connections of clients."),
+    "connections_refused": (
+        "gantry_queues_connections_refused_total",
+        "counter",
+        "Connections that were refused because too many were open.",
+    ),
+    "connections_slow": (
+        "gantry_queues_connections_slow_total",
+        "counter",
+        "Connections that were closed because a request did not come to its end in time.",
+    ),
+    "held": ("gantry_queues_receives_held", "gauge", "Receives under way, waiting ones included."),
+    "users": ("gantry_queues_users", "gauge", "Access ids that may call; 0: everybody on this machine."),
+}
+
+
+class QueueMetrics:
+    """Makes the text; `answered` counts calls by call, status and code, `gauges` returns the numbers of `_KINDS`."""
+
+    def __init__(self, answered: Counter[tuple[str, int, str]], gauges: Callable[[], Mapping[str, int]]) -> None:
+        self._answered = answered
+        self._gauges = gauges
+
+    def text(self) -> bytes:
+        """Return all metrics as they are now."""
+        lines = []
+        for key, value in self._gauges().items():
+            name, kind, text = _KINDS[key]
+            lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")
+        name = "gantry_queues_requests_total"
+        lines += (f"# HELP {name} Answered calls by call, status and code.", f"# TYPE {name} counter")
+        for (call, status, code), count in sorted(self._answered.items()):
+            lines.append(f'{name}{{call="{call}",status="{status}",code="{code}"}} {count}')
+        return ("\n".join(lines) + "\n").encode()

@@ -1,0 +1,312 @@
+"""Which queues there are: read from the topics of all masters, and written to all of them.
+
+    create    the master whose group sorts first decides: brokers take an incarnation once, so of two servers that
+              create a queue at a time one loses, reads the other's incarnation, and goes on with it
+    set       all masters
+    delete    all masters, with the retry topics, and the routes of name servers
+    get       every master is asked, at most once a second; the newest answer counts
+
+A master that lacks a queue, or has other values, gets them after the next get: it was not there when they were written.
+A master that is registered and does not answer fails every call that would have to know what it has: a second
+incarnation made beside it would make its messages those of a deleted queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from gantry.client.requests import admin_requests, questions
+from gantry.client.requests.question import Question
+from gantry.client.requests.queue_requests import QueueStats, stats
+from gantry.errors import GantryError, RefusedError
+from gantry.gateway.brokers import Brokers, Fresh
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import TopicConfig
+from gantry.pop.handle import RETRY_V1, RETRY_V2, retry_topic
+from gantry.queues import attributes
+from gantry.queues.attributes import GROUP, PRIORITIES, KnownQueue, QueueSettings
+from gantry.queues.faults import QueueFaultError, invalid, no_queue
+from gantry.transport.tasks import Tasks
+from gantry.wire.codes import ResponseCode
+
+log = logging.getLogger(__name__)
+
+_FRESH_S = 1.0
+_ASK_S = 3.0
+_STATS_S = 8.0  # longer than a failover of a few seconds
+_ROUTE_S, _ROUTE_PAUSE_S = 3.0, 0.05
+_REPAIRS_MAX = 100  # at a time
+_RETRIES_MAX = (1 << 31) - 2  # MNS has no dead letters: a message comes again until its life ends
+
+Found = Mapping[str, TopicConfig | None]
+"""A topic's configuration by group; None where the master does not have it."""
+
+
+class KnownQueues:
+    """The queues of a cluster; `close` at the end."""
+
+    def __init__(self, brokers: Brokers, now_ms: Callable[[], int]) -> None:
+        self._brokers = brokers
+        self._now_ms = now_ms
+        self._known: Fresh[KnownQueue | None] = Fresh(self._ask, _FRESH_S)
+        self._tables: Fresh[dict[str, KnownQueue]] = Fresh(self._ask_all, _FRESH_S)
+        self._changing: dict[str, _Turn] = {}
+        self._grouped: set[str] = set()  # addresses whose broker has the group
+        self._repairs: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks()
+
+    async def close(self) -> None:
+        """End what is under way."""
+        await self._tasks.close()
+
+    def at_hand(self, name: str) -> KnownQueue | None:
+        """Return a queue that was read within the last second, without waiting; None else."""
+        return self._known.at_hand(name)
+
+    async def get(self, name: str) -> KnownQueue:
+        """Return a queue as it was at most a second ago; QueueFaultError QueueNotExist, and the errors of requests."""
+        found = await self._known.get(attributes.check_name(name))
+        if found is None:
+            self._known.forget(name)  # it may be made at any time, by any server
+            raise no_queue(name)
+        return found
+
+    async def create(self, name: str, settings: QueueSettings) -> bool:
+        """Make a queue. Return False when it is there with equal settings; 409 when they differ."""
+        attributes.check_name(name)
+        async with self._alone(name):
+            found = await self._look(name)
+            queue = _newest(name, found)
+            is_new = queue is None
+            if queue is None:
+                now_s = self._now_ms() // 1000
+                queue = KnownQueue(name, secrets.token_hex(8), settings, now_s, now_s)
+                queue = await self._first(queue, found)
+            await self._write(queue, found)
+            if queue.settings != settings:
+                text = f"the queue {name} exists with other attributes; change them with ?metaoverride=true"
+                raise QueueFaultError(409, "QueueAlreadyExist", text)
+            if is_new:
+                await self._routed(name, found)
+            return is_new
+
+    async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> None:
+        """Change the settings of a queue on all masters; QueueFaultError QueueNotExist."""
+        async with self._alone(name):
+            found = await self._look(attributes.check_name(name))
+            queue = _newest(name, found)
+            if queue is None:
+                raise no_queue(name)
+            modified_s = max(queue.modified_s + 1, self._now_ms() // 1000)
+            await self._write(replace(queue, settings=change(queue.settings), modified_s=modified_s), found)
+
+    async def delete(self, name: str) -> None:
+        """Delete a queue with its messages; nothing happens when there is none, or only a topic of this name."""
+        async with self._alone(name):
+            found = await self._look(attributes.check_name(name))
+            if _newest(name, found) is None:
+                return
+            masters = await self._brokers.masters()
+            topics = [name, retry_topic(name, GROUP, RETRY_V1), retry_topic(name, GROUP, RETRY_V2)]
+            for topic in topics:
+                for address in masters.values():
+                    await self._tell(address, admin_requests.delete_topic(topic))
+            for nameserver in self._brokers.session.nameservers:
+                for topic in topics:
+                    await self._tell(nameserver, admin_requests.delete_topic_route(topic))
+            self._brokers.routes.doubt(name)
+
+    async def stats(self, name: str) -> QueueStats:
+        """Return the numbers of messages, summed over all masters; the error of one that does not answer in time."""
+        names = sorted(await self._brokers.masters())
+        asked = [self._brokers.until_done(one, stats(name, GROUP), _STATS_S) for one in names]
+        return sum(await asyncio.gather(*asked), QueueStats())
+
+    async def page(self, prefix: str, marker: str, count: int) -> tuple[list[KnownQueue], str]:
+        """Return queues in the order of their names, after a marker; and the marker of the next page, or nothing."""
+        after = _name_of(marker)
+        table = await self._tables.get("")
+        names = sorted(name for name in table if name.startswith(prefix) and name > after)
+        chosen = names[:count]
+        following = base64.urlsafe_b64encode(chosen[-1].encode()).decode() if len(names) > count else ""
+        return [table[name] for name in chosen], following
+
+    # Masters
+
+    def _alone(self, name: str) -> _Alone:
+        return _Alone(self._changing, name, self._forget)
+
+    def _forget(self, name: str) -> None:
+        self._known.forget(name)
+        self._tables.forget("")
+
+    async def _look(self, name: str) -> dict[str, TopicConfig | None]:
+        """Ask every master for a topic; the error of one that does not answer."""
+        masters = await self._brokers.masters()
+        names = sorted(masters)
+        asked = [self._config(masters[one], name) for one in names]
+        return dict(zip(names, await asyncio.gather(*asked), strict=True))
+
+    async def _config(self, address: str, name: str) -> TopicConfig | None:
+        try:
+            return await self._brokers.session.ask(address, admin_requests.topic_config(name), _ASK_S)
+        except RefusedError as error:
+            if error.code == ResponseCode.TOPIC_NOT_EXIST:
+                return None
+            raise
+        except GantryError:
+            self._brokers.doubt_masters()
+            raise
+
+    async def _ask(self, name: str) -> KnownQueue | None:
+        found = await self._look(name)
+        queue = _newest(name, found)
+        if queue is not None and any(not _has(config, queue) for config in found.values()):
+            self._repair(queue, found)
+        return queue
+
+    async def _ask_all(self, _: str) -> dict[str, KnownQueue]:
+        masters = await self._brokers.masters()
+        asked = [self._brokers.session.ask(one, admin_requests.topic_table(), _ASK_S) for one in masters.values()]
+        merged: dict[str, KnownQueue] = {}
+        for table in await asyncio.gather(*asked):
+            for name, config in table.items():
+                queue = attributes.of_topic(name, config.attributes)
+                if queue is not None and (name not in merged or _age(queue) > _age(merged[name])):
+                    merged[name] = queue
+        return merged
+
+    async def _first(self, queue: KnownQueue, found: Found) -> KnownQueue:
+        """Write a new queue where it is decided who made it. Return the queue that counts."""
+        masters = await self._brokers.masters()
+        if not found:
+            raise QueueFaultError(500, "InternalError", "no broker with a master is registered; start one")
+        home = min(found)
+        try:
+            await self._put(masters[home], queue, found[home])
+        except RefusedError as error:
+            config = await self._config(masters[home], queue.name)
+            other = None if config is None else attributes.of_topic(queue.name, config.attributes)
+            if other is None or other.incarnation == queue.incarnation:
+                raise error
+            return other
+        return queue
+
+    async def _write(self, queue: KnownQueue, found: Found) -> None:
+        """Have all masters know a queue as it is given here."""
+        masters = await self._brokers.masters()
+        for name in sorted(found):
+            if name in masters and not _has(found[name], queue):
+                await self._put(masters[name], queue, found[name])
+
+    async def _put(self, address: str, queue: KnownQueue, found: TopicConfig | None) -> None:
+        if address not in self._grouped:
+            config = GroupConfig(GROUP, retry_queues=PRIORITIES, retry_times_max=_RETRIES_MAX)
+            await self._tell(address, admin_requests.put_group(config))
+            self._grouped.add(address)
+        old = None if found is None else attributes.of_topic(queue.name, found.attributes)
+        if old is not None and old.incarnation != queue.incarnation:
+            log.warning("%s: has the queue %s as it was before its deletion; deleted there too", address, queue.name)
+            await self._tell(address, admin_requests.delete_topic(queue.name))
+            found = None
+        count = PRIORITIES if found is None else max(PRIORITIES, found.read_queues, found.write_queues)
+        wanted = attributes.stored(queue)
+        if found is not None:
+            wanted = {key: value for key, value in wanted.items() if found.attributes.get(key) != value}
+        await self._tell(address, admin_requests.alter_topic(TopicConfig(queue.name, count, count), wanted))
+
+    async def _tell(self, address: str, question: Question[None]) -> None:
+        await self._brokers.session.ask(address, question, _ASK_S)
+
+    async def _routed(self, name: str, found: Found) -> None:
+        """Wait until the name servers know a new queue: a send that follows at once would not find it otherwise."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _ROUTE_S
+        while loop.time() < deadline:
+            route, _ = await self._brokers.session.look_up(questions.route(name))
+            if route is not None and {data.broker_name for data in route.queues} >= set(found):
+                break
+            await asyncio.sleep(_ROUTE_PAUSE_S)
+        self._brokers.routes.doubt(name)
+
+    def _repair(self, queue: KnownQueue, found: Found) -> None:
+        if queue.name in self._repairs or len(self._repairs) >= _REPAIRS_MAX:
+            return
+        task = self._tasks.own(asyncio.create_task(self._repaired(queue, found)))
+        self._repairs[queue.name] = task
+        task.add_done_callback(lambda _: self._repairs.pop(queue.name, None))
+
+    async def _repaired(self, queue: KnownQueue, found: Found) -> None:
+        try:
+            async with self._alone(queue.name):
+                found = await self._look(queue.name)
+                newest = _newest(queue.name, found)
+                if newest is not None:
+                    await self._write(newest, found)
+        except GantryError as error:
+            log.info("queue %s: a master does not have it as the others do: %s", queue.name, error)
+
+
+class _Alone:
+    """One change of a queue at a time in this process; after it the queue is read again."""
+
+    def __init__(self, turns: dict[str, _Turn], name: str, forget: Callable[[str], None]) -> None:
+        self._turns, self._name, self._forget = turns, name, forget
+
+    async def __aenter__(self) -> None:
+        turn = self._turns.setdefault(self._name, _Turn())
+        turn.callers += 1
+        try:
+            await turn.lock.acquire()
+        except asyncio.CancelledError:
+            self._left(turn)
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        turn = self._turns[self._name]
+        turn.lock.release()
+        self._left(turn)
+        self._forget(self._name)
+
+    def _left(self, turn: _Turn) -> None:
+        turn.callers -= 1
+        if not turn.callers:
+            del self._turns[self._name]
+
+
+class _Turn:
+    """The lock of one queue, and how many have it or wait for it."""
+
+    __slots__ = ("callers", "lock")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.callers = 0
+
+
+def _newest(name: str, found: Found) -> KnownQueue | None:
+    queues = [attributes.of_topic(name, config.attributes) for config in found.values() if config is not None]
+    return max((queue for queue in queues if queue is not None), key=_age, default=None)
+
+
+def _age(queue: KnownQueue) -> tuple[int, int, str]:
+    return queue.created_s, queue.modified_s, queue.incarnation
+
+
+def _has(config: TopicConfig | None, queue: KnownQueue) -> bool:
+    if config is None or min(config.read_queues, config.write_queues) < PRIORITIES:
+        return False
+    return attributes.of_topic(queue.name, config.attributes) == queue
+
+
+def _name_of(marker: str) -> str:
+    try:
+        return base64.urlsafe_b64decode(marker.encode()).decode()
+    except (binascii.Error, UnicodeError) as error:
+        raise invalid("x-mns-marker is not the NextMarker of a page") from error
