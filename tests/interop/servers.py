@@ -231,7 +231,7 @@ class Gantry:
         config.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         command = [*gantry_command(), "standalone", "--data", str(self._data), "--config", str(config)]
         command += ["--nameserver-port", self.name_server.rsplit(":", 1)[1], "--broker-port", port, "--http-port", "0"]
-        command += ["--grpc-port", "-1", "--queues-port", "-1"]  # RocketMQ 5's clients have a proxy of their own: `proxies`
+        command += ["--grpc-port", "-1", "--queues-port", "-1"]  # `proxies` has the one for RocketMQ 5's clients
         self._process = Child("gantry", command, self._home)
         line = ""
         while not line.startswith("ready "):

@@ -11,20 +11,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 
+from gantry.model import httpqueue
 from gantry.model.names import is_system_topic
 from gantry.queues import xmlout
 from gantry.queues.faults import QueueFaultError, invalid, malformed
 from gantry.queues.xmlin import XmlElement
 
-GROUP = "gantry-queues"
-"""The one consumer group of all queues."""
-PRIORITIES = 16
 PRIORITY_DEFAULT = 8
-DELAY_S_MAX = 7 * 24 * 3600
+SIZE_MAX = 65_536
 VISIBILITY_S_MAX = 12 * 3600
 WAIT_S_MAX = 30
-INCARNATION = "gantry.queue.id"
-_CREATED, _MODIFIED = "gantry.queue.created_s", "gantry.queue.modified_s"
 _NAME_CHARACTERS_MAX = 120
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]*\Z")
 
@@ -34,7 +30,7 @@ class QueueSettings:
     """What a client may set; times in seconds, sizes in bytes."""
 
     delay_s: int = 0
-    size_max: int = 65_536
+    size_max: int = SIZE_MAX
     life_s: int = 345_600
     visibility_s: int = 30
     wait_s: int = 0
@@ -54,9 +50,9 @@ class KnownQueue:
 
 # Name in documents -> field, least and greatest value.
 _NUMBERS = {
-    "DelaySeconds": ("delay_s", 0, DELAY_S_MAX),
-    "MaximumMessageSize": ("size_max", 1024, 65_536),
-    "MessageRetentionPeriod": ("life_s", 60, 15 * 24 * 3600),
+    "DelaySeconds": ("delay_s", 0, httpqueue.DELAY_S_MAX),
+    "MaximumMessageSize": ("size_max", 1024, SIZE_MAX),
+    "MessageRetentionPeriod": ("life_s", 60, httpqueue.LIFE_S_MAX),
     "VisibilityTimeout": ("visibility_s", 1, VISIBILITY_S_MAX),
     "PollingWaitSeconds": ("wait_s", 0, WAIT_S_MAX),
 }
@@ -75,7 +71,7 @@ def check_name(name: str) -> str:
 
 
 def whole(name: str, text: str, low: int, high: int) -> int:
-    """Return a number of a document or query; QueueFaultError 400 InvalidArgument when it is none, or outside the range."""
+    """Return a number of a document or query; QueueFaultError 400 when it is none, or outside the range."""
     text = text.strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 12 and low <= int(text) <= high):
         raise invalid(f"{name} is {text[:40]!r}, expected a whole number from {low} to {high}")
@@ -101,7 +97,11 @@ def asked(root: XmlElement, base: QueueSettings) -> QueueSettings:
 
 def stored(queue: KnownQueue) -> dict[str, str]:
     """Return the attributes of the queue's topic."""
-    found = {INCARNATION: queue.incarnation, _CREATED: str(queue.created_s), _MODIFIED: str(queue.modified_s)}
+    found = {
+        httpqueue.ID: queue.incarnation,
+        httpqueue.CREATED_S: str(queue.created_s),
+        httpqueue.MODIFIED_S: str(queue.modified_s),
+    }
     for field in fields(QueueSettings):
         value = getattr(queue.settings, field.name)
         found[_key(field.name)] = str(value).lower()
@@ -113,7 +113,7 @@ def of_topic(name: str, given: Mapping[str, str]) -> KnownQueue | None:
 
     Values that cannot be read count as the default, so that a queue can always be set right over HTTP.
     """
-    incarnation = given.get(INCARNATION, "")
+    incarnation = given.get(httpqueue.ID, "")
     if not incarnation:
         return None
     values: dict[str, int | bool] = {"is_logging": given.get(_key("is_logging")) == "true"}
@@ -121,9 +121,8 @@ def of_topic(name: str, given: Mapping[str, str]) -> KnownQueue | None:
         text = given.get(_key(field), "")
         if text.isascii() and text.isdecimal() and len(text) < 12:
             values[field] = int(text)
-    return KnownQueue(
-        name, incarnation, QueueSettings(**values), _seconds(given.get(_CREATED, "")), _seconds(given.get(_MODIFIED, ""))  # type: ignore[arg-type]
-    )
+    instants = [_seconds(given.get(key, "")) for key in (httpqueue.CREATED_S, httpqueue.MODIFIED_S)]
+    return KnownQueue(name, incarnation, QueueSettings(**values), *instants)  # type: ignore[arg-type]
 
 
 def described(attributes: QueueSettings) -> str:
@@ -133,7 +132,7 @@ def described(attributes: QueueSettings) -> str:
 
 
 def _key(field: str) -> str:
-    return f"gantry.queue.{field.removeprefix('is_')}"
+    return f"{httpqueue.PREFIX}{field.removeprefix('is_')}"
 
 
 def _boolean(text: str) -> bool:

@@ -1,7 +1,8 @@
 """A call as the server hands it over to what serves it, and its answer.
 
-`target` is the request target exactly as sent: the signature covers it.  `path` and `query` are decoded from it.  A
-query parameter that is there twice counts once, with its last value.  Header names are in lower case.
+`target` is the request target exactly as sent: the signature covers it.  `path` and `query` are decoded from it.
+Names of query parameters are in lower case, because SDKs differ; of two with one name the last one counts.  Names of
+headers are in lower case too.
 """
 
 from __future__ import annotations
@@ -41,23 +42,30 @@ class CallAnswer:
 
 
 class CallDoor(Protocol):
-    """Serves all calls whose path begins with one word; QueueFaultError and the errors of brokers become error answers."""
+    """Serves all calls whose path begins with one word; the errors of brokers become error answers."""
 
     async def serve(self, call: QueueCall) -> CallAnswer:
         """Answer one call."""
 
 
 def split(target: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return path and query of a request target; QueueFaultError 400 when it is too long or not in the form of a path."""
+    """Return path and query of a request target; QueueFaultError 400 when it is too long or no path."""
     if len(target) > TARGET_CHARACTERS_MAX:
         text = f"the request target has {len(target)} characters, {TARGET_CHARACTERS_MAX} are allowed"
         raise QueueFaultError(400, "InvalidRequestURL", text)
-    path, _, query = target.partition("?")
+    path, _, query = relative(target).partition("?")
     if not path.startswith("/"):
         raise QueueFaultError(400, "InvalidRequestURL", "the request target does not begin with a slash")
     words = tuple(unquote(word) if "%" in word else word for word in path.split("/") if word)
     pairs: dict[str, str] = {}
     for part in query.split("&") if query else ():
         name, _, value = part.partition("=")
-        pairs[unquote(name)] = unquote(value)  # not unquote_plus: a handle or a marker may hold a plus
+        pairs[unquote(name).lower()] = unquote(value)  # not unquote_plus: a handle or a marker may hold a plus
     return words, pairs
+
+
+def relative(target: str) -> str:
+    """Return path and query of a target in absolute form, which clients send through a proxy; others as they are."""
+    if target.startswith(("http://", "https://")):
+        return "/" + target.split("/", 3)[3] if target.count("/") >= 3 else "/"
+    return target

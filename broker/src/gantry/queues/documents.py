@@ -10,9 +10,10 @@ import base64
 from collections.abc import Sequence
 
 from gantry.client.popped import PoppedMessage
+from gantry.model.httpqueue import DELAY_S_MAX, PRIORITIES
 from gantry.model.message import StoredMessage
 from gantry.queues import xmlout
-from gantry.queues.attributes import DELAY_S_MAX, PRIORITIES, PRIORITY_DEFAULT, whole
+from gantry.queues.attributes import PRIORITY_DEFAULT, whole
 from gantry.queues.faults import QueueFaultError, invalid, malformed
 from gantry.queues.sending import PostedMessage, QueuePost, md5
 from gantry.queues.xmlin import XmlElement

@@ -24,7 +24,8 @@ class QueueFaultError(GantryError):
 
 def no_queue(name: str) -> QueueFaultError:
     """Return the answer for a queue that does not exist."""
-    return QueueFaultError(404, "QueueNotExist", f"the queue {name[:120]} does not exist; create it with PUT /queues/NAME")
+    text = f"the queue {name[:120]} does not exist; create it with PUT /queues/NAME"
+    return QueueFaultError(404, "QueueNotExist", text)
 
 
 def no_message() -> QueueFaultError:

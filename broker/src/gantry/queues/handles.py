@@ -43,8 +43,9 @@ class QueueHandles:
         return self._texts.write(f"D {queue.incarnation} {recall_handle}", _PURPOSE, queue.name)
 
     def read(self, queue: KnownQueue, text: str) -> Receipt | DelayedPlace:
-        """Return what a handle says; QueueFaultError ReceiptHandleError for any other text, MessageNotExist for one of a
-        queue of this name that was deleted.
+        """Return what a handle says.
+
+        QueueFaultError ReceiptHandleError for any other text, MessageNotExist for one of a queue that was deleted.
         """
         payload = self._texts.read(text, _PURPOSE, queue.name)
         if payload is None:

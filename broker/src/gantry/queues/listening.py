@@ -90,7 +90,7 @@ class QueueConnection(web.RequestHandler):
         super().__init__(
             server,
             loop=loop,
-            access_log=None,
+            access_log=None,  # type: ignore[arg-type]  # aiohttp: None turns it off, and is how it is documented
             keepalive_timeout=IDLE_S,
             max_line_size=LINE_BYTES_MAX,
             max_field_size=LINE_BYTES_MAX,

@@ -31,7 +31,7 @@ class QueueMetrics:
 
     def text(self) -> bytes:
         """Return all metrics as they are now."""
-        lines = []
+        lines: list[str] = []
         for key, value in self._gauges().items():
             name, kind, text = _KINDS[key]
             lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")

@@ -19,18 +19,11 @@ from gantry.client.requests import queue_requests
 from gantry.client.requests.pop_requests import ANY_QUEUE
 from gantry.errors import GantryError
 from gantry.gateway.brokers import Brokers
+from gantry.model.httpqueue import GROUP
 from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.queues import attributes, documents, faults, xmlin, xmlout
-from gantry.queues.attributes import (
-    GROUP,
-    VISIBILITY_S_MAX,
-    WAIT_S_MAX,
-    KnownQueue,
-    QueueSettings,
-    described,
-    whole,
-)
+from gantry.queues.attributes import VISIBILITY_S_MAX, WAIT_S_MAX, KnownQueue, QueueSettings, described, whole
 from gantry.queues.calls import CallAnswer, QueueCall
 from gantry.queues.documents import BATCH_MAX
 from gantry.queues.faults import QueueFaultError, malformed, no_message
@@ -134,7 +127,7 @@ class QueueCalls:
 
     async def _receive(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:
         query = call.query
-        text = query.get("numOfMessages")
+        text = query.get("numofmessages")
         count = 1 if text is None else whole("numOfMessages", text, 1, BATCH_MAX)
         if query.get("peekonly", "").lower() == "true":
             looked = await self._peeked(queue, count)
@@ -176,7 +169,7 @@ class QueueCalls:
         return sorted(own, key=lambda one: (one.queue_id, one.store_ms))[:count]
 
     async def _delete(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:
-        handle = call.query.get("ReceiptHandle")
+        handle = call.query.get("receipthandle")
         if handle is not None:
             await self._parts.settles.delete(queue, handle)
             return _DONE
@@ -193,7 +186,7 @@ class QueueCalls:
         return CallAnswer(404, documents.deletion_errors(failed)) if failed else _DONE
 
     async def _change(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:
-        handle, text = call.query.get("ReceiptHandle", ""), call.query.get("VisibilityTimeout", "")
+        handle, text = call.query.get("receipthandle", ""), call.query.get("visibilitytimeout", "")
         seconds = whole("VisibilityTimeout", text, 1, VISIBILITY_S_MAX)
         renewed = await self._parts.settles.change(queue, handle, seconds)
         visible_ms = self._now_ms() + seconds * 1000

@@ -24,9 +24,10 @@ from gantry.client.requests import pop_requests
 from gantry.client.requests.pop_requests import ANY_QUEUE, POP_COUNT_MAX, PopSettings
 from gantry.errors import GantryError, RefusedError, UnreachableError
 from gantry.gateway.brokers import Brokers
+from gantry.model.httpqueue import GROUP
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
-from gantry.queues.attributes import GROUP, KnownQueue
+from gantry.queues.attributes import KnownQueue
 from gantry.queues.faults import QueueFaultError, no_queue
 from gantry.queues.sending import INCARNATION_PROPERTY
 from gantry.transport.tasks import Tasks
@@ -219,12 +220,12 @@ class _Worker:
 
     async def _is_called_again(self) -> bool:
         """Wait for a call while masters still hold requests of this worker: without it they would hold ever more."""
-        held = [one for one in self._news.values() if not one.done()]
         self._woken.clear()
-        if held:
-            woken = asyncio.ensure_future(self._woken.wait())
-            everything = asyncio.gather(*held, return_exceptions=True)
-            await asyncio.wait({woken, everything}, return_when=asyncio.FIRST_COMPLETED)
+        woken = asyncio.ensure_future(self._woken.wait())
+        try:
+            while not woken.done() and (held := [one for one in self._news.values() if not one.done()]):
+                await asyncio.wait({woken, *held}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
             woken.cancel()
         return bool(self._waiters)
 
@@ -253,7 +254,7 @@ class _Worker:
         return has_found, None if has_answer else failure
 
     async def _masters(self) -> list[str]:
-        """Return the groups to ask, the next one in turn first; those that just failed only when there are no others."""
+        """Return the groups to ask, the next one in turn first; those that just failed only without others."""
         queues = await self._brokers.routes.to_read(self.queue.name)
         names = sorted({queue.broker_name for queue in queues})
         if not names:

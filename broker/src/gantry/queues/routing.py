@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gantry.queues.calls import CallAnswer, QueueCall, CallDoor
+from gantry.queues.calls import CallAnswer, CallDoor, QueueCall
 from gantry.queues.faults import QueueFaultError
 
 
@@ -22,7 +22,7 @@ class DoorTable:
         self._doors = doors
 
     async def serve(self, call: QueueCall) -> CallAnswer:
-        """Answer one call; QueueFaultError 404 InvalidRequestURL when nothing serves its path, and the errors of a door."""
+        """Answer one call; QueueFaultError 404 when nothing serves its path, and the errors of a door."""
         door = self._doors.get(call.path[0] if call.path else "")
         if door is None:
             raise QueueFaultError(404, "InvalidRequestURL", f"nothing is served at {call.target[:200]!r}; see /queues")

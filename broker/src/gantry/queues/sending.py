@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from gantry.client.outgoing import JOIN_BYTES_MAX, Outgoing
 from gantry.client.producing.gathering import Gathering
@@ -51,6 +51,7 @@ class QueuePost:
     body: bytes
     priority: int = PRIORITY_DEFAULT
     delay_s: int | None = None
+    properties: Mapping[str, str] = field(default_factory=dict)  # of the record, beside ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +163,7 @@ class Sends:
 
     def _outgoing(self, queue: KnownQueue, post: QueuePost, more: dict[str, str] | None = None) -> Outgoing:
         message_id = self._ids.next()
-        pairs = {UNIQUE_KEY: message_id, INCARNATION_PROPERTY: queue.incarnation}
+        pairs = {**post.properties, UNIQUE_KEY: message_id, INCARNATION_PROPERTY: queue.incarnation}
         packed = properties.pack(pairs | more if more else pairs)
         may_join = more is None and len(post.body) <= JOIN_BYTES_MAX
         return Outgoing(queue.name, post.body, packed, (message_id,), self._now_ms(), may_join=may_join)

@@ -135,7 +135,7 @@ class QueueServer:
         path: tuple[str, ...] = ()
         is_whole = True
         try:
-            target = request.raw_path
+            target = calls.relative(request.raw_path)
             path, query = calls.split(target)
             headers = {name.lower(): value for name, value in request.headers.items()}
             user = self._checked(request.method, target, headers)
@@ -175,7 +175,8 @@ class QueueServer:
         except TimeoutError as error:
             raise QueueFaultError(408, "RequestTimeout", f"the body did not come within {BODY_S:g} s") from error
         except web.RequestPayloadError as error:
-            raise QueueFaultError(400, "InvalidArgument", "the body ends before its length, or is not framed") from error
+            text = "the body ends before its length, or is not framed"
+            raise QueueFaultError(400, "InvalidArgument", text) from error
         if body is None:
             text = f"the body is longer than {BODY_BYTES_MAX} bytes; send fewer or smaller messages"
             raise QueueFaultError(413, "RequestEntityTooLarge", text)

@@ -21,7 +21,8 @@ from gantry.client.requests.question import Question
 from gantry.client.requests.recall import queue_of
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
 from gantry.gateway.brokers import Brokers
-from gantry.queues.attributes import GROUP, KnownQueue
+from gantry.model.httpqueue import GROUP
+from gantry.queues.attributes import KnownQueue
 from gantry.queues.faults import no_message
 from gantry.queues.handles import DelayedPlace, QueueHandles
 from gantry.wire.codes import ResponseCode
@@ -134,4 +135,6 @@ class Settles:
 
 def _own(error: GantryError) -> GantryError:
     """Return an error for one caller: what is raised twice would have the traces of both."""
-    return RefusedError(error.code, error.remark) if isinstance(error, RefusedError) else OutcomeUnknownError(str(error))
+    if isinstance(error, RefusedError):
+        return RefusedError(error.code, error.remark)
+    return OutcomeUnknownError(str(error))

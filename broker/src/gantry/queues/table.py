@@ -26,11 +26,12 @@ from gantry.client.requests.question import Question
 from gantry.client.requests.queue_requests import QueueStats, stats
 from gantry.errors import GantryError, RefusedError
 from gantry.gateway.brokers import Brokers, Fresh
+from gantry.model.httpqueue import GROUP, PRIORITIES
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
 from gantry.pop.handle import RETRY_V1, RETRY_V2, retry_topic
 from gantry.queues import attributes
-from gantry.queues.attributes import GROUP, PRIORITIES, KnownQueue, QueueSettings
+from gantry.queues.attributes import KnownQueue, QueueSettings
 from gantry.queues.faults import QueueFaultError, invalid, no_queue
 from gantry.transport.tasks import Tasks
 from gantry.wire.codes import ResponseCode
@@ -38,6 +39,7 @@ from gantry.wire.codes import ResponseCode
 log = logging.getLogger(__name__)
 
 _FRESH_S = 1.0
+_TOPIC_ID = "gantry.topic.id"  # of a topic in the manner of MNS
 _ASK_S = 3.0
 _STATS_S = 8.0  # longer than a failover of a few seconds
 _ROUTE_S, _ROUTE_PAUSE_S = 3.0, 0.05
@@ -84,6 +86,8 @@ class KnownQueues:
             found = await self._look(name)
             queue = _newest(name, found)
             is_new = queue is None
+            if any(config is not None and _TOPIC_ID in config.attributes for config in found.values()):
+                raise QueueFaultError(409, "QueueAlreadyExist", f"{name} is a topic; choose another name")
             if queue is None:
                 now_s = self._now_ms() // 1000
                 queue = KnownQueue(name, secrets.token_hex(8), settings, now_s, now_s)

@@ -1,4 +1,4 @@
-"""Requests for HTTP queues, most of them GantryMQ's own: re-timing, statistics, and acknowledgements with a verdict each.
+"""Requests for HTTP queues, most of them GantryMQ's own.
 
     RETIME_DELAYED (24044)    a delayed message becomes due so long from now; the answer has a new recall handle
     PEEK_MESSAGE (200052)     RocketMQ's, in the order of priorities
