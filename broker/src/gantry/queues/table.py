@@ -3,7 +3,7 @@
     create    the master whose group sorts first decides: brokers take an incarnation once, so of two servers that
               create a queue at a time one loses, reads the other's incarnation, and goes on with it
     set       all masters
-    delete    all masters, with the retry topics, and the routes of name servers
+    delete    all masters, with the retry topic, and the routes of name servers
     get       every master is asked, at most once a second; the newest answer counts
 
 A master that lacks a queue, or has other values, gets them after the next get: it was not there when they were written.
@@ -29,7 +29,7 @@ from gantry.gateway.brokers import Brokers, Fresh
 from gantry.model.httpqueue import GROUP, PRIORITIES
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
-from gantry.pop.handle import RETRY_V1, RETRY_V2, retry_topic
+from gantry.pop.handle import retry_topic
 from gantry.queues import attributes
 from gantry.queues.attributes import KnownQueue, QueueSettings
 from gantry.queues.faults import QueueFaultError, invalid, no_queue
@@ -117,7 +117,7 @@ class KnownQueues:
             if _newest(name, found) is None:
                 return
             masters = await self._brokers.masters()
-            topics = [name, retry_topic(name, GROUP, RETRY_V1), retry_topic(name, GROUP, RETRY_V2)]
+            topics = [name, retry_topic(name, GROUP)]
             for topic in topics:
                 for address in masters.values():
                     await self._tell(address, admin_requests.delete_topic(topic))
