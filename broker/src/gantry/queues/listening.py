@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 
-from gantry.transport.descriptors import share
+from gantry.transport.descriptors import limit
 from gantry.transport.listening import listen
 
 CONNECTIONS_MAX = 20_000
@@ -28,6 +28,7 @@ BODY_S = 30.0
 BODY_BYTES_MAX = 4 << 20  # sixteen messages of 64 KiB, each character of them as a reference
 LINE_BYTES_MAX = 8190
 HEADERS_MAX = 64
+_BACKLOG = 512
 _LINGER_S = 1.0  # after a refusal, for a body that nobody reads
 _SWEEP_S = 2.0
 
@@ -43,7 +44,7 @@ class HttpListener:
         self.refused = 0
         self.slow = 0
         self.unparsed = unparsed
-        self.most = share(CONNECTIONS_MAX)
+        self.most = min(CONNECTIONS_MAX, limit() * 3 // 4)  # the rest is for brokers, and for accepting
         self._handle = handle
         self._server: web.Server | None = None
         self._listener: asyncio.Server | None = None
@@ -52,7 +53,7 @@ class HttpListener:
     async def start(self, host: str, port: int) -> int:
         """Listen. Return the port; OSError when that cannot be."""
         self._server = web.Server(self._handle, handler_cancellation=True)
-        self._listener = await listen(self._connection, host, port)
+        self._listener = await listen(self._connection, host, port, backlog=_BACKLOG)
         self._sweeping = asyncio.create_task(self._sweep(), name="gantry-queues-sweep")
         return int(self._listener.sockets[0].getsockname()[1])
 
@@ -107,8 +108,7 @@ class QueueConnection(web.RequestHandler):
         bounds = self._bounds
         if len(bounds.open) >= bounds.most:
             bounds.refused += 1
-            assert isinstance(transport, asyncio.Transport)
-            transport.abort()
+            cast(asyncio.Transport, transport).abort()
         bounds.open.add(self)
         super().connection_made(transport)
 

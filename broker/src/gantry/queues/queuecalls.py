@@ -176,13 +176,10 @@ class QueueCalls:
         if not call.body:
             raise malformed("the call has neither ?ReceiptHandle= nor a ReceiptHandles document")
         handles = documents.receipt_handles(xmlin.read(call.body))
-        deletes = [self._parts.settles.delete(queue, one) for one in handles]
-        failed: list[tuple[str, QueueFaultError]] = []
-        for one, result in zip(handles, await asyncio.gather(*deletes, return_exceptions=True), strict=True):
-            if isinstance(result, GantryError):
-                failed.append((one, faults.of_error(result)))
-            elif isinstance(result, BaseException):
-                raise result
+        results = await self._parts.settles.delete_all(queue, handles)
+        failed = [
+            (one, faults.of_error(error)) for one, error in zip(handles, results, strict=True) if error is not None
+        ]
         return CallAnswer(404, documents.deletion_errors(failed)) if failed else _DONE
 
     async def _change(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:

@@ -11,6 +11,7 @@ The caller gets 500, and repeats it or receives the message again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,7 +24,7 @@ from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
 from gantry.gateway.brokers import Brokers
 from gantry.model.httpqueue import GROUP
 from gantry.queues.attributes import KnownQueue
-from gantry.queues.faults import no_message
+from gantry.queues.faults import QueueFaultError, no_message
 from gantry.queues.handles import DelayedPlace, QueueHandles
 from gantry.wire.codes import ResponseCode
 
@@ -60,6 +61,34 @@ class Settles:
         elif not await self._acked(queue.name, place):
             raise no_message()
 
+    async def delete_all(self, queue: KnownQueue, handles: Sequence[str]) -> list[GantryError | None]:
+        """Delete messages. Return for each None, or its error as of `delete`."""
+        done: list[GantryError | None] = [None] * len(handles)
+        gathered: dict[int, tuple[Receipt, asyncio.Future[bool]]] = {}
+        others: list[int] = []
+        for index, handle in enumerate(handles):
+            try:
+                place = self._handles.read(queue, handle)
+            except QueueFaultError as fault:
+                done[index] = fault
+                continue
+            if isinstance(place, DelayedPlace):
+                others.append(index)
+            else:
+                gathered[index] = place, self._gather(queue.name, place)
+        deadline = asyncio.get_running_loop().time() + SETTLE_S
+        for index, (place, future) in gathered.items():
+            try:
+                done[index] = None if await self._settled(queue.name, place, future, deadline) else no_message()
+            except GantryError as error:
+                done[index] = error
+        for index in others:
+            try:
+                await self.delete(queue, handles[index])
+            except GantryError as error:
+                done[index] = error
+        return done
+
     async def change(self, queue: KnownQueue, handle: str, seconds: int) -> str:
         """Make a message visible so many seconds from now. Return its new handle; errors as of `delete`."""
         place = self._handles.read(queue, handle)
@@ -72,8 +101,12 @@ class Settles:
 
     async def _acked(self, topic: str, receipt: Receipt) -> bool:
         deadline = asyncio.get_running_loop().time() + SETTLE_S
+        return await self._settled(topic, receipt, self._gather(topic, receipt), deadline)
+
+    async def _settled(self, topic: str, receipt: Receipt, first: asyncio.Future[bool], deadline: float) -> bool:
+        """Return whether a message was deleted by us; the first attempt is under way."""
         try:
-            return await self._gather(topic, receipt)
+            return await first
         except GantryError as error:
             if isinstance(error, RefusedError) and not error.retriable:
                 if error.code in _GONE:

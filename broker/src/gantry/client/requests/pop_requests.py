@@ -276,8 +276,11 @@ class _Leases:
 
         A producer may have set the property, so it counts only if it can be the broker's.
         """
+        text = stored.properties.get(_CK)
+        if not text:
+            return None  # nearly always
         try:
-            receipt = Receipt.parse(stored.properties.get(_CK, ""))
+            receipt = Receipt.parse(text)
         except ValueError:
             return None
         told = receipt.pop_ms, receipt.broker, receipt.queue_id, receipt.offset
