@@ -83,7 +83,8 @@ class MnsCaller:
     def send(self, queue: str, body: str, **more: object) -> MnsReply:
         """Send one message."""
         inner = "".join(f"<{name}>{value}</{name}>" for name, value in more.items())
-        return self.call("POST", f"/queues/{queue}/messages", f"<Message><MessageBody>{body}</MessageBody>{inner}</Message>")
+        document = f"<Message><MessageBody>{body}</MessageBody>{inner}</Message>"
+        return self.call("POST", f"/queues/{queue}/messages", document)
 
     def receive(self, queue: str, wait_s: int = 0, count: int | None = None, is_peek: bool = False) -> MnsReply:
         """Receive or peek."""
