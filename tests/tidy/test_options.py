@@ -15,7 +15,7 @@ from testkit.sources import ROOT, python_files, tree_of
 # Typed with every command of CALLS by tests/scenarios/test_any_command.py, and with every server by
 # tests/unit/cli/test_server_options.py.
 EVERYWHERE = {f"{command} {flag}" for command in CALLS for flag in ("--namesrv", "--timeout", "--output")}
-SERVERS = ("standalone", "nameserver", "broker", "proxy", "coordinator", "local up", "local wires")
+SERVERS = ("standalone", "nameserver", "broker", "proxy", "queues", "coordinator", "local up", "local wires")
 LOGS = {f"{server} {flag}" for server in SERVERS for flag in ("--log-format", "--log-level")}
 
 

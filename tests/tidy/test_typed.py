@@ -24,6 +24,7 @@ TYPED = {
     ("README.md", "helm"): "tests/e2e/test_quickstart.py",
     ("README.md", "kubectl"): "tests/e2e/test_quickstart.py",
     ("broker/docs/local.md", "gantry"): "tests/scenarios/test_readme_lines.py",
+    ("broker/docs/queues.md", "sh"): "tests/scenarios/test_http_queues_document.py",
     ("broker/docs/redelivery.md", "gantry"): "tests/scenarios/test_dead_letters.py",
     ("broker/docs/client.md", "python"): "tests/scenarios/test_client_examples.py",
     ("broker/docs/proxy.md", "python"): "tests/interop/test_sdk_documents.py",

@@ -85,6 +85,7 @@ SECTIONS = (
             Page("charts/gantrymq-cluster/README.md", "Chart gantrymq-cluster: a cluster"),
             Page("broker/docs/nameserver.md"),
             Page("broker/docs/proxy.md"),
+            Page("broker/docs/queues.md"),
             Page("broker/docs/metrics.md"),
             Page("SECURITY.md"),
         ),
