@@ -25,6 +25,6 @@ def test_the_lines_of_the_document_do_what_it_says(tmp_path: Path) -> None:
         command = ["bash", "-euo", "pipefail", "-c", script]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 0, done.stderr
-    for word in ("<MessageBody>a book</MessageBody>", "<Priority>3</Priority>", "<ChangeVisibility ", "<VisibilityTimeout>60<"):
+    for word in ("<MessageBody>a book<", "<Priority>3<", "<ChangeVisibility ", "<VisibilityTimeout>60<"):
         assert word in done.stdout, done.stdout
     assert "<ActiveMessages>0<" in done.stdout and "<InactiveMessages>0<" in done.stdout

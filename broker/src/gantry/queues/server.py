@@ -148,7 +148,7 @@ class QueueServer:
         except GantryError as error:
             fault = faults.of_error(error)
             if fault.status >= 500:
-                log.info("%s: %s %s: %s", request_id, request.method, "/".join(path), fault.text)
+                log.info("%s: %s %a: %s", request_id, request.method, "/".join(path), fault.text)
             code = fault.code
             host_id = f"http://{host[:255]}"
             answer = CallAnswer(fault.status, xmlout.error(fault.code, fault.text, request_id, host_id))
