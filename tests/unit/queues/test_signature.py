@@ -65,7 +65,9 @@ def test_a_request_is_good_for_fifteen_minutes_both_ways() -> None:
         assert code(signed(), now_s=now_s) == (408, "TimeExpired")
 
 
-@pytest.mark.parametrize("date", ["", "yesterday", "Fri, 32 Nov 2026 12:00:00 GMT", "Fri, 27 Nov 99999999 12:00:00 GMT"])
+@pytest.mark.parametrize(
+    "date", ["", "yesterday", "Fri, 32 Nov 2026 12:00:00 GMT", "Fri, 27 Nov 99999999 12:00:00 GMT"]
+)
 def test_a_header_that_is_no_date_is_refused(date: str) -> None:
     assert code(signed(date=date)) == (400, "InvalidDateHeader")
 

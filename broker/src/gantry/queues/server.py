@@ -23,6 +23,7 @@ from aiohttp import web
 from gantry.clock import SystemClock
 from gantry.errors import ConfigError, GantryError
 from gantry.gateway.brokers import Brokers
+from gantry.gateway.reach import Reach
 from gantry.gateway.signed import SignedTexts
 from gantry.queues import calls, faults, signature, xmlout
 from gantry.queues.calls import CallAnswer, CallDoor, QueueCall
@@ -85,6 +86,7 @@ class QueueServer:
         self._doors = DoorTable(doors)
         self._names = frozenset(doors)
         self._listener = HttpListener(self._handle, self._unparsed)
+        self._reach = Reach(self.brokers.masters, self.brokers.knock)
         self._http: HealthServer | None = None
         self._following: asyncio.Task[None] | None = None
         self._is_serving = False
@@ -95,11 +97,13 @@ class QueueServer:
         """Listen; ConfigError when that is not possible."""
         settings = self._settings
         self.brokers.start()
+        self._reach.start()
         self._following = asyncio.create_task(self._users.follow(), name="gantry-queues-users")
         if settings.http_port is not None:
             metrics = QueueMetrics(self.answered, self._gauges)
-            verdict = self._verdict
-            self._http = HealthServer(settings.host, settings.http_port, lambda: metrics.text, verdict, verdict)
+            self._http = HealthServer(
+                settings.host, settings.http_port, lambda: metrics.text, self._healthy, self._ready
+            )
             self.http_port = await self._http.start()
         try:
             self.port = await self._listener.start(settings.host, settings.port)
@@ -117,6 +121,7 @@ class QueueServer:
         await self._listener.stop(_DRAIN_S)
         await self.parts.receives.close()
         await self.parts.queues.close()
+        await self._reach.close()
         if self._following is not None:
             await cancelled([self._following])
         if self._http is not None:
@@ -217,5 +222,8 @@ class QueueServer:
             "users": 0 if users is None else len(users),
         }
 
-    def _verdict(self) -> tuple[bool, str]:
+    def _healthy(self) -> tuple[bool, str]:
         return self._is_serving, f"{self.parts.receives.held} receives wait"
+
+    def _ready(self) -> tuple[bool, str]:
+        return self._reach.verdict() if self._is_serving else (False, "the server of HTTP queues ends")

@@ -24,7 +24,7 @@ from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import request
 
-RETIME_DELAYED, QUEUE_STATS = 24044, 24045
+QUEUE_STATS = 24045
 ACKS_MAX = 1024  # entries of one request; brokers refuse more
 _NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
 _VERDICT, _STALE = "gantryVerdict", "stale"
@@ -54,7 +54,7 @@ def retime(topic: str, recall_handle: str, delay_ms: int) -> Question[str]:
         return require(reply).ext.get("recallHandle", "")
 
     ext = {"topic": topic, "recallHandle": recall_handle, "delayMs": str(delay_ms)}
-    return Question(request(RETIME_DELAYED, ext), read)
+    return Question(request(RequestCode.RETIME_DELAYED, ext), read)
 
 
 def stats(topic: str, group: str) -> Question[QueueStats]:
