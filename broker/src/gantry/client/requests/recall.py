@@ -1,7 +1,7 @@
 """Cancels a delayed message before it is delivered.  RocketMQ: `RecallMessageHandle`, request 370.
 
 The handle that a broker returns for a delayed message is base64url text of `v1 <topic> <broker> <time> <unique id>`.
-So it names the broker to ask.
+So it names the broker to ask.  GantryMQ's brokers may add a sixth part.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gantry.model.route import MessageQueue
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import request
 
-_PARTS = 5
+_PARTS, _PARTS_MAX = 5, 6  # the sixth: how often a message of an HTTP queue got another time
 
 
 def queue_of(handle: str) -> MessageQueue:
@@ -24,7 +24,7 @@ def queue_of(handle: str) -> MessageQueue:
         parts = base64.urlsafe_b64decode(handle.encode()).decode().split(" ")
     except (binascii.Error, UnicodeError) as error:
         raise ValueError(f"recall handle {handle[:60]!r}: not the text that a send gave") from error
-    if len(parts) != _PARTS or parts[0] != "v1":
+    if not _PARTS <= len(parts) <= _PARTS_MAX or parts[0] != "v1":
         raise ValueError(f"recall handle {handle[:60]!r}: expected version 1 with {_PARTS} parts")
     return MessageQueue(parts[1], parts[2], 0)
 
