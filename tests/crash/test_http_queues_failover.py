@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -112,9 +113,8 @@ def _check(cluster: Cluster, mns: MnsCaller, address: tuple[str, int]) -> None:
     assert not found & {one.text("MessageBody") for one in leased[:4]}, "deleted while the master was gone"
 
 
-def _until(happens: object) -> None:
-    assert callable(happens)
-    deadline = time.monotonic() + HANG_S
+def _until(happens: Callable[[], bool]) -> None:
+    deadline, pause = time.monotonic() + HANG_S, threading.Event()
     while not happens():
         assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.05)
+        pause.wait(0.05)

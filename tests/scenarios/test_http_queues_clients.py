@@ -8,6 +8,7 @@ import os
 import select
 import socket
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -18,6 +19,7 @@ import pytest
 
 from testkit.mnscalls import MnsCaller
 from testkit.patience import HANG_S
+from testkit.ports import free_port
 from testkit.process import GantryProcess
 
 SEND = "<Message><MessageBody>x</MessageBody></Message>"
@@ -130,6 +132,40 @@ def test_without_users_only_this_machine_is_served_and_it_says_so(
     empty.write_text("# nobody\n")
     with server(tmp_path, cluster, "--queues-users", str(empty), wait=False) as refused:
         assert refused.wait() == 2 and "0 users" in refused.stderr()
+
+
+@pytest.mark.shows("queues --namesrv", "queues --queues-port", "queues --http-port", "queues --handle-key-file")
+def test_the_flags_of_the_command_say_where_it_is_and_what_signs(tmp_path: Path, cluster: GantryProcess) -> None:
+    host, port = cluster.addresses["nameserver"]
+    gantry = [sys.executable, "-m", "gantry.cli.main", "queues", "--namesrv", f"{host}:{port}"]
+    free = free_port()
+    flags = ["--queues-port", str(free), "--http-port", "-1"]
+    keys = tmp_path / "keys"
+    keys.write_text("0123456789abcdef0123456789abcdef\n")
+    with GantryProcess(tmp_path / "one", command=[*gantry, *flags, "--handle-key-file", str(keys)]) as process:
+        assert process.addresses == {"queues": ("127.0.0.1", free)}
+        with GantryProcess(tmp_path / "two", command=[*gantry, *flags], wait=False) as second:
+            assert second.wait() == 2 and "--queues-port" in second.stderr(), "the port is taken"
+    keys.write_text("short\n")
+    with GantryProcess(
+        tmp_path / "three", command=[*gantry, "--handle-key-file", str(keys)], wait=False
+    ) as third:
+        assert third.wait() == 2 and "openssl rand" in third.stderr()
+
+
+@pytest.mark.shows("standalone --queues-port", "standalone --queues-users")
+def test_standalone_serves_the_users_of_a_file(tmp_path: Path, users: Path) -> None:
+    folder = tmp_path / "store"
+    command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(folder)]
+    config = {"standalone.queues_port": "17"}  # the flag counts
+    with GantryProcess(
+        folder, config, command=[*command, "--queues-port", "0", "--queues-users", str(users)]
+    ) as process:
+        address = process.addresses["queues"]
+        assert address[1] > 1024
+        with MnsCaller(address, "alice", "wonderland-secret") as alice, MnsCaller(address) as nobody:
+            assert alice.put("own").status == 201
+            assert nobody.put("own").status == 403
 
 
 def test_a_client_that_expects_100_gets_it_before_it_sends_its_body(open_to_all: GantryProcess) -> None:
@@ -302,7 +338,7 @@ def _until_closed(client: socket.socket) -> bytes:
 
 
 def _until(happens: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + HANG_S
+    deadline, pause = time.monotonic() + HANG_S, threading.Event()
     while not happens():
         assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.05)
+        pause.wait(0.05)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import pytest
-
 from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.typed import read
@@ -14,7 +12,6 @@ from testkit.typed import read
 _PORT = "127.0.0.1:9407"
 
 
-@pytest.mark.shows("standalone --queues-port")
 def test_the_lines_of_the_document_do_what_it_says(tmp_path: Path) -> None:
     (script,) = [one.text for one in read("broker/docs/queues.md") if one.kind == "sh"]
     assert _PORT in script

@@ -28,9 +28,9 @@ from gantry.queues.calls import CallAnswer, QueueCall
 from gantry.queues.documents import BATCH_MAX
 from gantry.queues.faults import QueueFaultError, malformed, no_message
 from gantry.queues.handles import QueueHandles
-from gantry.queues.receiving import Receives
-from gantry.queues.sending import INCARNATION_PROPERTY, Sends
-from gantry.queues.settling import Settles
+from gantry.queues.receiving import QueueReceives
+from gantry.queues.sending import INCARNATION_PROPERTY, QueueSends
+from gantry.queues.settling import QueueSettles
 from gantry.queues.table import KnownQueues
 
 PAGE_MAX = 1_000
@@ -45,9 +45,9 @@ class QueueParts:
     brokers: Brokers
     handles: QueueHandles
     queues: KnownQueues
-    sends: Sends
-    receives: Receives
-    settles: Settles
+    sends: QueueSends
+    receives: QueueReceives
+    settles: QueueSettles
 
 
 class QueueCalls:

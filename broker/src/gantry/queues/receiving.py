@@ -58,7 +58,7 @@ class _Waiter:
         self.round = 0  # the round that was under way when it came; a message sent before the call is in a later one
 
 
-class Receives:
+class QueueReceives:
     """Receives for all queues; `held` is the number of calls that wait now."""
 
     def __init__(self, brokers: Brokers) -> None:

@@ -63,7 +63,7 @@ class PostedMessage:
     handle: str = ""
 
 
-class Sends:
+class QueueSends:
     """Sends for all queues."""
 
     def __init__(self, brokers: Brokers, handles: QueueHandles, now_ms: Callable[[], int]) -> None:

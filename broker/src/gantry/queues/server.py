@@ -32,10 +32,10 @@ from gantry.queues.handles import QueueHandles
 from gantry.queues.listening import BODY_BYTES_MAX, BODY_S, HttpListener, QueueConnection, body_of
 from gantry.queues.metrics import QueueMetrics
 from gantry.queues.queuecalls import QueueCalls, QueueParts
-from gantry.queues.receiving import Receives
+from gantry.queues.receiving import QueueReceives
 from gantry.queues.routing import DoorTable
-from gantry.queues.sending import Sends
-from gantry.queues.settling import Settles
+from gantry.queues.sending import QueueSends
+from gantry.queues.settling import QueueSettles
 from gantry.queues.table import KnownQueues
 from gantry.queues.users import Users
 from gantry.transport.http import HealthServer
@@ -78,9 +78,9 @@ class QueueServer:
             self.brokers,
             handles,
             KnownQueues(self.brokers, now_ms),
-            Sends(self.brokers, handles, now_ms),
-            Receives(self.brokers),
-            Settles(self.brokers, handles),
+            QueueSends(self.brokers, handles, now_ms),
+            QueueReceives(self.brokers),
+            QueueSettles(self.brokers, handles),
         )
         doors: dict[str, CallDoor] = {"queues": QueueCalls(self.parts, now_ms)}
         self._doors = DoorTable(doors)

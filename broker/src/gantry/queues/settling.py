@@ -43,7 +43,7 @@ class _Acks:
     futures: list[asyncio.Future[bool]] = field(default_factory=list)
 
 
-class Settles:
+class QueueSettles:
     """Settles messages of all queues."""
 
     def __init__(self, brokers: Brokers, handles: QueueHandles) -> None:
