@@ -24,7 +24,6 @@ from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import request
 
-QUEUE_STATS = 24045
 ACKS_MAX = 1024  # entries of one request; brokers refuse more
 _NOTHING = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT)
 _VERDICT, _STALE = "gantryVerdict", "stale"
@@ -67,7 +66,7 @@ def stats(topic: str, group: str) -> Question[QueueStats]:
             raise RemoteProtocolError(f"statistics of {topic}: {str(found)[:100]}, expected three numbers")
         return QueueStats(*numbers)  # type: ignore[arg-type]
 
-    return Question(request(QUEUE_STATS, {"topic": topic, "consumerGroup": group}), read)
+    return Question(request(RequestCode.QUEUE_STATS, {"topic": topic, "consumerGroup": group}), read)
 
 
 def peek(group: str, queue: MessageQueue, count_max: int) -> Question[list[StoredMessage]]:
