@@ -20,7 +20,7 @@ from pathlib import Path
 
 from aiohttp import web
 
-from gantry.clock import SystemClock
+from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError, GantryError
 from gantry.gateway.brokers import Brokers
 from gantry.gateway.reach import Reach
@@ -64,12 +64,12 @@ class QueueServerSettings:
 class QueueServer:
     """One process of HTTP queues; start() and stop() once each."""
 
-    def __init__(self, settings: QueueServerSettings) -> None:
+    def __init__(self, settings: QueueServerSettings, clock: Clock | None = None) -> None:
         self.port = settings.port
         self.http_port = settings.http_port
         self.answered: Counter[tuple[str, int, str]] = Counter()
         self._settings = settings
-        self._clock = SystemClock()
+        self._clock = clock or SystemClock()
         self._users = Users(settings.users)
         self.brokers = Brokers(settings.nameservers, self._clock, lambda connection, command: False, tuple)
         handles = QueueHandles(SignedTexts(settings.keys))
