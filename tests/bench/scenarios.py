@@ -25,6 +25,7 @@ from delays import delays
 from failover import failover
 from failoverclients import failover_clients
 from filters import filters
+from httpqueues import http_queues
 from lag import lag
 from openings import openings
 from pops import pops
@@ -215,6 +216,7 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "consumption": consumption,
     "lag": lag,
     "scrapes": scrapes,
+    "httpqueues": http_queues,
     "replication": replication,
     "catch-up": catch_up,
     "restarts": restarts,

@@ -67,7 +67,7 @@ def gantry(
     """`gantry standalone` on a folder, without its proxy; ready means that it printed its ready line."""
     command = [str(Path(sys.executable).with_name("gantry")), "standalone", "--data", str(folder)]
     command += ["--bind", "127.0.0.1", "--nameserver-port", "0", "--broker-port", str(port), "--http-port", "0"]
-    command += ["--grpc-port", "-1"]
+    command += ["--grpc-port", "-1", "--queues-port", "-1"]
     begin = time.monotonic()
     with running(command, {"GANTRY_STORE_FLUSH": flush, **(env or {})}) as process:
         assert process.stdout is not None

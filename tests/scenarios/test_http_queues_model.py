@@ -2,8 +2,8 @@
 
 A random walk sends, receives, deletes, changes visibilities and retentions, and lets time pass.  The model says what
 every call has to answer, which messages are visible, and what the statistics are.  Both clocks are the machine's and
-what the test adds, so nothing may depend on the seconds that a step takes: times are hours, and when the end of a lease,
-a delay or a life is near, more time passes first.
+what the test adds, so nothing may depend on the seconds that a step takes: times are hours, and when the end of a
+lease, a delay or a life is near, more time passes first.
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class Walk:
         self._clock = clock
 
     def run(self) -> None:
-        assert self._mns.put(QUEUE, VisibilityTimeout=5 * _HOUR_S, MessageRetentionPeriod=self.model.life_s).status == 201
+        made = self._mns.put(QUEUE, VisibilityTimeout=5 * _HOUR_S, MessageRetentionPeriod=self.model.life_s)
+        assert made.status == 201
         steps = [self.send, self.send, self.send, self.receive, self.receive, self.settle, self.settle, self.wait]
         for _ in range(_STEPS):
             self._random.choice([*steps, self.retain])()
@@ -158,11 +159,14 @@ class Walk:
         self._pass(self._random.choice([_HOUR_S, 3 * _HOUR_S, 8 * _HOUR_S, 30 * _HOUR_S]))
 
     def retain(self) -> None:
-        """Give all messages a shorter or a longer life; what has ended does not come back."""
-        ended = [one for one in self.model.kept if not self.model.lives(one)]
-        self.model.life_s = self._random.choice([24, 48, 200]) * _HOUR_S
-        for one in ended:
-            one.is_deleted = True
+        """Give all messages a shorter or a longer life, but none to those that have ended: they might come back."""
+        now_s = self.model.now_s
+        ended = [one for one in self.model.kept if not one.is_deleted and not self.model.lives(one)]
+        born_s = max((one.born_s for one in ended), default=0.0)
+        self.model.life_s = self._random.choice(
+            [hours * _HOUR_S for hours in (24, 48, 200) if born_s + hours * _HOUR_S <= now_s or not ended]
+            or [self.model.life_s]
+        )
         document = f"<Queue><MessageRetentionPeriod>{self.model.life_s}</MessageRetentionPeriod></Queue>"
         answer = self._mns.call("PUT", f"/queues/{QUEUE}?metaoverride=true", document)
         self._tell(f"life {self.model.life_s}", answer)

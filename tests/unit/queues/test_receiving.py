@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -18,6 +17,7 @@ from gantry.queues.attributes import KnownQueue, QueueSettings
 from gantry.queues.faults import QueueFaultError
 from gantry.queues.receiving import QueueReceives
 from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.turning import until
 
 QUEUE = KnownQueue("Tea", "0123456789abcdef", QueueSettings(visibility_s=60))
 OLD = {"GQ_ID": "f" * 16}
@@ -89,12 +89,6 @@ class Masters:
 
     def pops(self) -> list[tuple[str, int]]:
         return [(name, count) for name, kind, count in self.asked if kind == "pop"]
-
-
-async def until(happens: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not happens():
-            await asyncio.sleep(0)
 
 
 def bodies(messages: list[PoppedMessage]) -> list[bytes]:
