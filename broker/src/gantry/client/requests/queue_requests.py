@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gantry.client.popped import Receipt
@@ -89,30 +89,34 @@ def peek(group: str, queue: MessageQueue, count_max: int) -> Question[list[Store
 
 
 def ack_each(group: str, topic: str, receipts: Sequence[Receipt]) -> Question[list[bool]]:
-    """Acknowledge messages of one broker; the answer says of each whether its lease was still open."""
+    """Acknowledge messages of one broker; the answer says of each whether its lease was still open.
+
+    Messages of one lease are one entry, a bit each.  Of two equal receipts the second one comes too late.
+    """
+    entries: dict[tuple[int, int, int, int, int, int], tuple[int, dict[int, int]]] = {}
+    found = [False] * len(receipts)
+    for index, one in enumerate(receipts):
+        lease = one.flag, one.start, one.queue_id, one.revive_queue, one.pop_ms, one.invisible_ms
+        _, offsets = entries.setdefault(lease, (len(entries), {}))
+        if offsets.setdefault(one.offset, index) == index:
+            found[index] = True
     acks = [
         {
-            "c": group,
-            "t": topic,
-            "r": str(one.flag),
-            "so": one.start,
-            "q": one.queue_id,
-            "rq": one.revive_queue,
-            "pt": one.pop_ms,
-            "it": one.invisible_ms,
-            "b": _bit(one.offset - one.start),
+            "c": group, "t": topic, "r": str(flag), "so": start, "q": queue_id, "rq": revive, "pt": pop_ms,
+            "it": invisible_ms, "b": _bits(offset - start for offset in offsets),
         }
-        for one in receipts
-    ]
+        for (flag, start, queue_id, revive, pop_ms, invisible_ms), (_, offsets) in entries.items()
+    ]  # fmt: skip
+    of_entry = [offsets for _, offsets in entries.values()]
 
     def read(reply: Command) -> list[bool]:
-        found = [True] * len(receipts)
         if not require(reply).body:
             return found
-        entries = document(reply).get("stale")
-        for entry in entries if isinstance(entries, list) else ():
-            if isinstance(entry, list) and entry and isinstance(entry[0], int) and 0 <= entry[0] < len(found):
-                found[entry[0]] = False
+        stale = document(reply).get("stale")
+        for place in stale if isinstance(stale, list) else ():
+            match place:
+                case [int(entry), int(offset)] if 0 <= entry < len(of_entry) and offset in of_entry[entry]:
+                    found[of_entry[entry][offset]] = False
         return found
 
     body = dumps({"brokerName": receipts[0].broker, "acks": acks})
@@ -131,6 +135,8 @@ def ack_again(group: str, topic: str, receipt: Receipt) -> Question[bool]:
     return Question(ack(group, topic, receipt).command, read)
 
 
-def _bit(place: int) -> str:
-    value = 1 << max(0, place)
+def _bits(places: Iterable[int]) -> str:
+    value = 0
+    for place in places:
+        value |= 1 << max(0, place)
     return base64.b64encode(value.to_bytes((value.bit_length() + 7) // 8, "little")).decode()
