@@ -20,13 +20,10 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.turning import until
 
 QUEUE = KnownQueue("Tea", "0123456789abcdef", QueueSettings(visibility_s=60))
-OLD = {"GQ_ID": "f" * 16}
 
 
-def popped(number: int, properties: dict[str, str] | None = None) -> PoppedMessage:
-    stored = StoredMessage(
-        "Tea", b"m%d" % number, properties or {}, 7, number, 0, 100, 0, 0, 0, "h:1", 0, "h:1", 0, 0, "id"
-    )
+def popped(number: int) -> PoppedMessage:
+    stored = StoredMessage("Tea", b"m%d" % number, {}, 7, number, 0, 100, 0, 0, 0, "h:1", 0, "h:1", 0, 0, "id")
     return PoppedMessage(stored, Receipt(number, 1, 60_000, 0, 0, "a", 7, number), "Tea")
 
 
@@ -39,7 +36,6 @@ class Masters:
     failing: dict[str, GantryError] = field(default_factory=dict)
     asked: list[tuple[str, str, int]] = field(default_factory=list)
     returned: list[int] = field(default_factory=list)
-    acknowledged: list[int] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event | None = None  # pops wait for it
 
@@ -82,10 +78,6 @@ class Masters:
 
     async def give_back(self, group: str, topic: str, receipts: list[Receipt]) -> None:
         self.returned += [one.offset for one in receipts]
-
-    async def ack(self, group: str, topic: str, receipts: list[Receipt]) -> list[None]:
-        self.acknowledged += [one.offset for one in receipts]
-        return [None] * len(receipts)
 
     def pops(self) -> list[tuple[str, int]]:
         return [(name, count) for name, kind, count in self.asked if kind == "pop"]
@@ -176,14 +168,6 @@ async def test_a_call_that_goes_in_the_moment_of_its_answer_has_its_messages_giv
         call.cancel()
         await asyncio.sleep(0)
     await until(lambda: masters.returned == [1])
-    await receives.close()
-
-
-async def test_messages_of_a_deleted_queue_are_acknowledged_and_not_delivered() -> None:
-    masters = Masters(stock={"a": [popped(1, OLD), popped(2, {"GQ_ID": QUEUE.incarnation}), popped(3)]})
-    receives = QueueReceives(masters)  # type: ignore[arg-type]
-    assert bodies(await receives.receive(QUEUE, 3, 0)) == [b"m2", b"m3"]
-    await until(lambda: masters.acknowledged == [1])
     await receives.close()
 
 

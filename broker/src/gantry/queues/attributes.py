@@ -1,7 +1,8 @@
 """What a queue is: the attributes of its topic, and the documents that clients set and get.  Pure.
 
 A queue is a topic with the attribute `gantry.queue.id`, its incarnation: 16 hex digits that are made when the queue is
-created, and are part of every handle and every message.  So deleting a queue and creating it again brings nothing back.
+created, and are part of every handle.  So handles of a deleted queue are void when it is created again; that none of
+its messages come back is the broker's promise about topics.
 Ranges and defaults are those of MNS's documents.
 """
 

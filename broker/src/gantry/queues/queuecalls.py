@@ -29,7 +29,7 @@ from gantry.queues.documents import BATCH_MAX
 from gantry.queues.faults import QueueFaultError, malformed, no_message
 from gantry.queues.handles import QueueHandles
 from gantry.queues.receiving import QueueReceives
-from gantry.queues.sending import INCARNATION_PROPERTY, QueueSends
+from gantry.queues.sending import QueueSends
 from gantry.queues.settling import QueueSettles
 from gantry.queues.table import KnownQueues
 
@@ -164,9 +164,7 @@ class QueueCalls:
                 found += answer
         if failures and len(failures) == len(answers):
             raise failures[0]
-        incarnation = queue.incarnation
-        own = [one for one in found if one.properties.get(INCARNATION_PROPERTY, incarnation) == incarnation]
-        return sorted(own, key=lambda one: (one.queue_id, one.store_ms))[:count]
+        return sorted(found, key=lambda one: (one.queue_id, one.store_ms))[:count]
 
     async def _delete(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:
         handle = call.query.get("receipthandle")

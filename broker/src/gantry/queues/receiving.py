@@ -29,7 +29,6 @@ from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 from gantry.queues.attributes import KnownQueue
 from gantry.queues.faults import QueueFaultError, no_queue
-from gantry.queues.sending import INCARNATION_PROPERTY
 from gantry.transport.tasks import Tasks
 from gantry.wire.codes import ResponseCode
 
@@ -273,24 +272,10 @@ class _Worker:
         if result.unread:
             receipts = list(result.unread)
             self._tasks.own(asyncio.ensure_future(_given_back(self._brokers, queue.topic, receipts)))
-        return self._own_ones(result.messages)
-
-    def _own_ones(self, messages: Iterable[PoppedMessage]) -> list[PoppedMessage]:
-        """Return the messages of this incarnation; others belong to a deleted queue, and are acknowledged."""
-        incarnation = self.queue.incarnation
-        wanted: list[PoppedMessage] = []
-        others: list[Receipt] = []
-        for one in messages:
+        for one in result.messages:
             if one.receipt is None:
                 log.error("%r: the record cannot be read and is passed over: %s", one, one.decode_error)
-            elif one.stored.properties.get(INCARNATION_PROPERTY, incarnation) == incarnation:
-                wanted.append(one)
-            else:
-                others.append(one.receipt)
-        if others:
-            acks = self._brokers.popping.ack(GROUP, self.queue.name, others)
-            self._tasks.own(asyncio.ensure_future(acks))
-        return wanted
+        return [one for one in result.messages if one.receipt is not None]
 
     def _settings(self, count: int, wait_s: float) -> PopSettings:
         return PopSettings(

@@ -5,9 +5,6 @@ turn leave together (`client.producing.gathering`); the messages of one call tha
 are one batch.  A failed attempt is repeated at another broker, or at the new master, within the time of the call, with
 the same message id: after a lost answer a message may be there twice, as with every client.  A delayed message is
 never repeated after a lost answer: its handle could then take back one copy only.
-
-Every message carries the incarnation of its queue (`INCARNATION_PROPERTY`): brokers and this server treat one of
-another incarnation as gone.
 """
 
 from __future__ import annotations
@@ -37,7 +34,6 @@ from gantry.queues.handles import QueueHandles
 from gantry.wire.record import join_batch
 
 IN_FLIGHT_MAX = 4096  # sends under way in this process; others wait
-INCARNATION_PROPERTY = "GQ_ID"
 SEND_S = 10.0  # longer than a failover of a few seconds
 _SENDER = "gantry-queues"  # producer group
 _BATCH_BYTES_MAX = 3 << 20  # brokers take 4 MiB
@@ -163,7 +159,7 @@ class QueueSends:
 
     def _outgoing(self, queue: KnownQueue, post: QueuePost, more: dict[str, str] | None = None) -> Outgoing:
         message_id = self._ids.next()
-        pairs = {**post.properties, UNIQUE_KEY: message_id, INCARNATION_PROPERTY: queue.incarnation}
+        pairs = {**post.properties, UNIQUE_KEY: message_id}
         packed = properties.pack(pairs | more if more else pairs)
         may_join = more is None and len(post.body) <= JOIN_BYTES_MAX
         return Outgoing(queue.name, post.body, packed, (message_id,), self._now_ms(), may_join=may_join)

@@ -8,7 +8,7 @@
 
 A master that lacks a queue, or has other values, gets them after the next get: it was not there when they were written.
 A master that is registered and does not answer fails every call that would have to know what it has: a second
-incarnation made beside it would make its messages those of a deleted queue.
+incarnation made beside it would have its queue deleted when it is back.
 """
 
 from __future__ import annotations
