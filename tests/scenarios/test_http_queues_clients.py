@@ -299,6 +299,66 @@ def test_a_server_that_ends_answers_its_polls_and_handles_go_on_elsewhere(
         assert mns.delete("drain", handle).status == 204, "after kill -9 of the server"
 
 
+def test_of_two_servers_that_create_a_queue_together_both_mean_the_same_one(
+    tmp_path: Path, cluster: GantryProcess, open_to_all: GantryProcess
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("0123456789abcdef0123456789abcdef\n")
+    flags = ("--handle-key-file", str(keys))
+    with server(tmp_path / "a", cluster, *flags) as first, server(tmp_path / "b", cluster, *flags) as second:
+        addresses = [first.addresses["queues"], second.addresses["queues"]]
+        for round_ in range(5):
+            start, answers = threading.Barrier(6), list[int]()
+
+            callers = [
+                threading.Thread(target=_create, args=(addresses[number % 2], f"race-{round_}", start, answers))
+                for number in range(6)
+            ]
+            for one in callers:
+                one.start()
+            for one in callers:
+                one.join(HANG_S)
+            assert set(answers) <= {201, 204} and 201 in answers and len(answers) == 6
+            with MnsCaller(addresses[0]) as mns, MnsCaller(addresses[1]) as other:
+                mns.send(f"race-{round_}", "x")
+                handle = other.receive(f"race-{round_}", wait_s=10).text("ReceiptHandle")
+                assert mns.delete(f"race-{round_}", handle).status == 204, "both have one incarnation"
+
+
+def _create(address: tuple[str, int], name: str, start: threading.Barrier, answers: list[int]) -> None:
+    with MnsCaller(address) as mns:
+        start.wait(HANG_S)
+        answers.append(mns.put(name).status)
+
+
+def test_what_is_sent_to_a_queue_made_again_is_received_also_by_who_polls_the_former_one(
+    tmp_path: Path, cluster: GantryProcess, open_to_all: GantryProcess
+) -> None:
+    with server(tmp_path, cluster) as second, MnsCaller(open_to_all.addresses["queues"]) as mns:
+        mns.put("again", VisibilityTimeout=1)
+        found: list[str] = []
+        ended = threading.Event()
+
+        def poll() -> None:
+            with MnsCaller(second.addresses["queues"]) as other:
+                while not ended.is_set():
+                    found.extend(other.receive("again", wait_s=20).texts("MessageBody"))
+
+        polling = threading.Thread(target=poll)
+        polling.start()
+        try:
+            _until(lambda: _metric(second, "gantry_queues_receives_held") == 1)
+            for number in range(3):
+                assert mns.call("DELETE", "/queues/again").status == 204
+                assert mns.put("again", VisibilityTimeout=1).status == 201
+                assert mns.send("again", f"new {number}").status == 201
+                _until(lambda wanted=f"new {number}": wanted in found)  # type: ignore[misc]
+        finally:
+            ended.set()
+            mns.send("again", "end")
+            polling.join(HANG_S)
+
+
 def test_metrics_count_calls_and_healthz_says_it_serves(open_to_all: GantryProcess) -> None:
     with MnsCaller(open_to_all.addresses["queues"]) as mns:
         mns.put("metrics")
