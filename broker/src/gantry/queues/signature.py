@@ -54,7 +54,9 @@ def sign(secret: str, method: str, target: str, headers: Mapping[str, str]) -> b
     own = "".join([f"{name}:{headers[name]}\n" for name in sorted(headers) if name.startswith("x-mns-")])
     get = headers.get
     text = f"{method}\n{get('content-md5', '')}\n{get('content-type', '')}\n{get('date', '')}\n{own}{target}"
-    return base64.b64encode(hmac.digest(secret.encode(), text.encode("utf-8", "surrogateescape"), hashlib.sha1))
+    whole = _begun(secret).copy()
+    whole.update(text.encode("utf-8", "surrogateescape"))
+    return base64.b64encode(whole.digest())
 
 
 def check_digest(given: str, body: bytes) -> None:
@@ -67,6 +69,12 @@ def check_digest(given: str, body: bytes) -> None:
     if told != digest and told.lower() != digest.hex().encode():
         text = "Content-MD5 is neither the digest of the body in base64 nor its hex digits in base64"
         raise QueueFaultError(400, "InvalidDigest", text)
+
+
+@lru_cache(1024)
+def _begun(secret: str) -> hmac.HMAC:
+    """Return the beginning of every signature of a secret, to be copied: a third of the cost."""
+    return hmac.new(secret.encode(), digestmod="sha1")
 
 
 @lru_cache(256)
