@@ -223,7 +223,8 @@ def served(nameserver: str, clock: Hands) -> Iterator[tuple[str, int]]:
     ready, addresses, ends = threading.Event(), list[tuple[str, int]](), list[object]()
 
     async def serve() -> None:
-        server, end = QueueServer(settings, MovedTime(clock)), asyncio.Event()
+        end = asyncio.Event()
+        server = QueueServer(settings, end.set, MovedTime(clock))
         await server.start()
         addresses.append(("127.0.0.1", server.port))
         loop = asyncio.get_running_loop()

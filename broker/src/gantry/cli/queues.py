@@ -58,14 +58,14 @@ def run(arguments: argparse.Namespace) -> int:
 
     def make(end: Callable[[], None]) -> QueueServer:
         end_with_parent(end)
-        return QueueServer(settings)
+        return QueueServer(settings, end)
 
     def ready(server: QueueServer) -> str:
         http = f" http={reachable(settings.host, server.http_port)}" if server.http_port is not None else ""
         return f"queues={reachable(settings.host, server.port)}{http}"
 
     ports = {"--queues-port": arguments.queues_port, "--http-port": arguments.http_port}
-    return serve(make, ready, ports=ports)
+    return serve(make, ready, lambda server: server.failure, ports)
 
 
 def _settings(arguments: argparse.Namespace) -> QueueServerSettings:

@@ -14,7 +14,7 @@ import asyncio
 import logging
 import secrets
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,7 +64,10 @@ class QueueServerSettings:
 class QueueServer:
     """One process of HTTP queues; start() and stop() once each."""
 
-    def __init__(self, settings: QueueServerSettings, clock: Clock | None = None) -> None:
+    def __init__(self, settings: QueueServerSettings, end: Callable[[], None], clock: Clock | None = None) -> None:
+        """end: called when this process has to end; `failure` says why."""
+        self.failure: str | None = None
+        self._end = end
         self.port = settings.port
         self.http_port = settings.http_port
         self.answered: Counter[tuple[str, int, str]] = Counter()
@@ -96,7 +99,7 @@ class QueueServer:
     async def start(self) -> None:
         """Listen; ConfigError when that is not possible."""
         settings = self._settings
-        self.brokers.start()
+        self.brokers.start(self._fail)
         self._reach.start()
         self._following = asyncio.create_task(self._users.follow(), name="gantry-queues-users")
         if settings.http_port is not None:
@@ -221,6 +224,11 @@ class QueueServer:
             "held": self.parts.receives.held,
             "users": 0 if users is None else len(users),
         }
+
+    def _fail(self, reason: str) -> None:
+        log.critical("%s: the server of HTTP queues ends", reason)
+        self.failure = reason
+        self._end()
 
     def _healthy(self) -> tuple[bool, str]:
         return self._is_serving, f"{self.parts.receives.held} receives wait"
