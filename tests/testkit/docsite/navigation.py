@@ -86,6 +86,7 @@ SECTIONS = (
             Page("broker/docs/nameserver.md"),
             Page("broker/docs/proxy.md"),
             Page("broker/docs/queues.md"),
+            Page("broker/docs/topics.md"),
             Page("broker/docs/metrics.md"),
             Page("SECURITY.md"),
         ),
@@ -106,6 +107,7 @@ SECTIONS = (
         "Every configuration key, every request, and every public name of the Python packages.",
         (
             Page("broker/docs/configuration.md"),
+            Page("broker/docs/mns-wire.md"),
             Page("broker/docs/requests.md"),
             Page("api/gantry.client"),
             Page("api/gantry.errors"),
