@@ -133,3 +133,38 @@ def test_an_attribute_of_a_queue_has_its_form(step: str) -> None:
     assert isinstance(refusal, Refusal)
     assert refusal.code == ResponseCode.INVALID_PARAMETER
     assert len(refusal.remark) < 500
+
+
+def test_an_http_topic_has_its_settings_and_a_text_for_each_subscription() -> None:
+    made = altered(None, "+gantry.topic.id=00ff00ff00ff00ff,+gantry.topic.size_max=65536,+gantry.topic.sub.A-1=abc_-")
+    assert isinstance(made, dict) and made["gantry.topic.sub.A-1"] == "abc_-"
+    assert altered(made, "-gantry.topic.sub.A-1") == {k: v for k, v in made.items() if k != "gantry.topic.sub.A-1"}
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "+gantry.topic.id=00FF",
+        "+gantry.topic.size_max=ten",
+        "+gantry.topic.logging=yes",
+        "+gantry.topic.else=1",
+        "+gantry.topic.sub.=a",
+        "+gantry.topic.sub.a/b=a",
+        "+gantry.topic.sub.a=a b",
+        "+gantry.topic.sub.a=" + "a" * 2049,
+    ],
+)
+def test_attributes_of_an_http_topic_are_checked(step: str) -> None:
+    assert isinstance(altered({}, step), Refusal)
+
+
+def test_a_topic_is_a_queue_or_a_topic_for_the_http_server() -> None:
+    queue = {"gantry.queue.id": "0" * 16}
+    assert isinstance(altered(queue, "+gantry.topic.id=" + "0" * 16), Refusal)
+    assert isinstance(altered({"gantry.topic.id": "0" * 16}, "+gantry.queue.id=" + "0" * 16), Refusal)
+
+
+def test_the_number_of_subscriptions_of_a_topic_is_bounded() -> None:
+    current = {f"gantry.topic.sub.s{number}": "a" for number in range(200)}
+    assert isinstance(altered(current, "+gantry.topic.sub.one-more=a"), Refusal)
+    assert isinstance(altered(current, "+gantry.topic.sub.s0=b"), dict)

@@ -13,7 +13,8 @@ or from a master is accepted, and keeps its attributes.
 `queue.type` and `cleanup.policy` can only be given when the topic is made.
 
 Ours are the attributes of HTTP queues (`model.httpqueue`).  A topic gets `gantry.queue.id` once: it is part of every
-handle of the queue, so another one comes only with another topic.
+handle of the queue, so another one comes only with another topic.  The same holds for HTTP topics (`model.httptopic`)
+and `gantry.topic.id`.  A topic of the broker is a queue or a topic for the HTTP server, not both.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gantry.errors import Refusal
-from gantry.model import httpqueue
+from gantry.model import httpqueue, httptopic
 from gantry.wire.codes import ResponseCode
 
 _CHOICES: dict[str, frozenset[str]] = {
@@ -54,7 +55,7 @@ def altered(current: Mapping[str, str] | None, modification: str) -> dict[str, s
             result.pop(key, None)
         else:
             result[key] = value
-    return result
+    return _why_not_together(result) or result
 
 
 def _parse(modification: str) -> dict[str, str | None] | Refusal:
@@ -70,8 +71,8 @@ def _parse(modification: str) -> dict[str, str | None] | Refusal:
 
 
 def _why_not(key: str, value: str | None, current: Mapping[str, str] | None) -> Refusal | None:
-    if key.startswith(httpqueue.PREFIX):
-        return _why_not_of_queue(key, value, current or {})
+    if key.startswith((httpqueue.PREFIX, httptopic.PREFIX)):
+        return _why_not_over_http(key, value, current or {})
     if key not in _CHOICES and key not in _LONG_MINIMA:
         known = ", ".join(sorted([*_CHOICES, *_LONG_MINIMA]))
         return _refused(f"attribute {key} is not known; known are {known}")
@@ -87,11 +88,20 @@ def _why_not(key: str, value: str | None, current: Mapping[str, str] | None) -> 
     return None
 
 
-def _why_not_of_queue(key: str, value: str | None, current: Mapping[str, str]) -> Refusal | None:
-    if key == httpqueue.ID and current.get(key, value) != value:
+def _why_not_over_http(key: str, value: str | None, current: Mapping[str, str]) -> Refusal | None:
+    if key in (httpqueue.ID, httptopic.ID) and current.get(key, value) != value:
         return _refused(f"attribute {key} cannot be changed; delete the topic and make it again")
-    fault = "" if value is None else httpqueue.fault(key, value)
+    check = httpqueue.fault if key.startswith(httpqueue.PREFIX) else httptopic.fault
+    fault = "" if value is None else check(key, value)
     return _refused(f"attribute {key[:64]} cannot have the value {(value or '')[:32]!r}: {fault}") if fault else None
+
+
+def _why_not_together(attributes: Mapping[str, str]) -> Refusal | None:
+    if httpqueue.is_queue(attributes) and httptopic.is_topic(attributes):
+        return _refused("a topic is a queue or a topic for the HTTP server, not both; choose another name")
+    if httptopic.is_full(attributes):
+        return _refused(f"{httptopic.SUBSCRIPTIONS_MAX} subscriptions are there, no more are allowed; unsubscribe some")
+    return None
 
 
 def _why_no_effect(key: str, value: str) -> str:
