@@ -44,6 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add("--queues-users", metavar="FILE", type=Path, help="who may call: ID SECRET a line; read again when it changes")
     add("--http-port", metavar="PORT", type=any_port, default=9404, help="/metrics, /healthz, /readyz (9404; -1: none)")
     add("--handle-key-file", metavar="FILE", type=Path, help="keys that sign handles, the same for all servers")
+    add("--topic-push", action="store_true", help="let topics push to HTTP endpoints; the server calls any URL then")
     add_logs(parser)
 
 
@@ -85,6 +86,7 @@ def _settings(arguments: argparse.Namespace) -> QueueServerSettings:
         arguments.queues_port,
         arguments.http_port if arguments.http_port >= 0 else None,
         arguments.queues_users,
+        arguments.topic_push,
     )
 
 

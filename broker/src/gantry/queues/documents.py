@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from gantry.client.popped import PoppedMessage
 from gantry.model.httpqueue import DELAY_S_MAX, PRIORITIES
 from gantry.model.message import StoredMessage
-from gantry.queues import xmlout
+from gantry.queues import userproperties, xmlout
 from gantry.queues.attributes import PRIORITY_DEFAULT, whole
 from gantry.queues.faults import QueueFaultError, invalid, malformed
 from gantry.queues.sending import PostedMessage, QueuePost, md5
@@ -105,6 +105,7 @@ def _message(stored: StoredMessage, leased: str, pop_ms: int) -> str:
         f"<MessageBody>{xmlout.escaped(text)}</MessageBody><MessageBodyMD5>{md5(text.encode())}</MessageBodyMD5>"
         f"<EnqueueTime>{stored.born_ms}</EnqueueTime><FirstDequeueTime>{first_ms}</FirstDequeueTime>"
         f"<DequeueCount>{attempt}</DequeueCount><Priority>{stored.queue_id % PRIORITIES + 1}</Priority>"
+        f"{userproperties.written(stored.properties)}"
     )
 
 
@@ -124,4 +125,5 @@ def _post(element: XmlElement) -> QueuePost:
         texts.get("MessageBody", "").encode(),
         whole("Priority", priority, 1, PRIORITIES) if priority else PRIORITY_DEFAULT,
         whole("DelaySeconds", delay, 0, DELAY_S_MAX) if delay else None,
+        userproperties.read(element),
     )

@@ -18,6 +18,14 @@ _KINDS = {
         "Connections that were closed because a request did not come to its end in time.",
     ),
     "held": ("gantry_queues_receives_held", "gauge", "Receives under way, waiting ones included."),
+    "topic_workers": ("gantry_queues_topic_workers", "gauge", "Tasks that forward published messages."),
+    "topic_delivered": ("gantry_queues_topic_delivered_total", "counter", "Messages that a subscriber has got."),
+    "topic_retried": ("gantry_queues_topic_retried_total", "counter", "Attempts that are repeated later."),
+    "topic_given_up": (
+        "gantry_queues_topic_given_up_total",
+        "counter",
+        "Messages that a subscriber did not get with all retries.",
+    ),
     "users": ("gantry_queues_users", "gauge", "Access ids that may call; 0: everybody on this machine."),
 }
 

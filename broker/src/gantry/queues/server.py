@@ -37,6 +37,7 @@ from gantry.queues.routing import DoorTable
 from gantry.queues.sending import QueueSends
 from gantry.queues.settling import QueueSettles
 from gantry.queues.table import KnownQueues
+from gantry.queues.topicservice import TopicService
 from gantry.queues.users import Users
 from gantry.transport.http import HealthServer
 from gantry.transport.tasks import cancelled
@@ -59,6 +60,7 @@ class QueueServerSettings:
     port: int = 9407
     http_port: int | None = None  # of health and metrics; None: no HTTP server
     users: Path | None = None  # a file of access ids and secrets; None: everybody may call
+    may_push: bool = False  # to HTTP endpoints that subscribe to topics
 
 
 class QueueServer:
@@ -85,7 +87,10 @@ class QueueServer:
             QueueReceives(self.brokers),
             QueueSettles(self.brokers, handles),
         )
-        doors: dict[str, CallDoor] = {"queues": QueueCalls(self.parts, now_ms)}
+        self._topics = TopicService(
+            self.brokers, self.parts.queues, self.parts.sends, now_ms, settings.may_push
+        )
+        doors: dict[str, CallDoor] = {"queues": QueueCalls(self.parts, now_ms), **self._topics.doors}
         self._doors = DoorTable(doors)
         self._names = frozenset(doors)
         self._listener = HttpListener(self._handle, self._unparsed)
@@ -114,6 +119,7 @@ class QueueServer:
             raise ConfigError(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
             ) from error
+        self._topics.start()
         self._is_serving = True
         log.info("HTTP queues on port %d", self.port)
 
@@ -122,6 +128,7 @@ class QueueServer:
         self._is_serving = False
         self.parts.receives.drain()
         await self._listener.stop(_DRAIN_S)
+        await self._topics.close()
         await self.parts.receives.close()
         await self.parts.queues.close()
         await self._reach.close()
@@ -223,6 +230,7 @@ class QueueServer:
             "connections_slow": self._listener.slow,
             "held": self.parts.receives.held,
             "users": 0 if users is None else len(users),
+            **self._topics.gauges(),
         }
 
     def _fail(self, reason: str) -> None:
