@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from interop import grpcclients, prepare, proxies, servers
+from interop import grpcclients, mnsclients, prepare, proxies, servers
 from interop.clients import CLIENTS, Client, Running
 from interop.sdkplay import Play
 
@@ -95,6 +95,23 @@ def sdks(proxy: proxies.Proxy, tmp_path_factory: pytest.TempPathFactory) -> Iter
     drivers = Running(tmp_path_factory.mktemp("sdks"), proxy.endpoints)
     yield drivers
     drivers.end()
+
+
+@pytest.fixture(scope="session")
+def queues(server: servers.Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[mnsclients.GantryQueues]:
+    made = mnsclients.GantryQueues(tmp_path_factory.mktemp("mns") / "server", server.name_server)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture(scope="session")
+def mns(queues: mnsclients.GantryQueues, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    made = Running(tmp_path_factory.mktemp("mnsclients"), queues.url)
+    yield made
+    made.end()
 
 
 @pytest.fixture

@@ -11,10 +11,13 @@ name it will have, and its stamp is written last, so an interrupted build is sta
     sdk-python      RocketMQ 5's client for Python, which speaks gRPC: PyPI rocketmq-python-client
     sdk-node        the one for Node.js by `npm ci` from sdks/node/package-lock.json
     sdk-java        the one for Java by Maven, and the driver compiled against it
+    mns-sdk, -old   MNS's clients for Python: PyPI aliyun-mns-sdk, and aliyun-mns, which is built from source
+    mns-node        the one for Node.js by `npm ci` from mns/node/package-lock.json
+    mns-java        the one for Java by Maven, and the driver compiled against it
 
-The hashes in cpp/*.txt and sdks/python/requirements.txt come from `uv pip compile --generate-hashes
---no-emit-index-url`, with --no-deps for the former.  All the Python packages install a module `rocketmq`, hence an
-environment each.
+The hashes in cpp/*.txt, mns/*.txt and sdks/python/requirements.txt come from `uv pip compile --generate-hashes
+--no-emit-index-url`, with --no-deps for the former two.  All the Python packages of a kind install one module,
+`rocketmq` or `mns`, hence an environment each.
 """
 
 import fcntl
@@ -121,6 +124,36 @@ def sdk_python() -> Path:
     return environment("sdk-python", HERE / "sdks" / "python" / "requirements.txt")
 
 
+def mns_sdk() -> Path:
+    """The interpreter that has `aliyun-mns-sdk`."""
+    return environment("mns-sdk", HERE / "mns" / "sdk.txt")
+
+
+def mns_old() -> Path:
+    """The interpreter that has `aliyun-mns`, which is built with the tools of cpp/build.txt."""
+    require("cpp")
+    build_tools, package = HERE / "cpp" / "build.txt", HERE / "mns" / "old.txt"
+
+    def build(folder: Path) -> None:
+        run([sys.executable, "-m", "venv", str(folder)], HERE)
+        pip = str(folder / "bin" / "pip")
+        install(pip, build_tools)
+        install(pip, package, "--no-build-isolation")
+
+    return part("mns-old", [build_tools, package], build) / "bin" / "python"
+
+
+def mns_node() -> Path:
+    """A folder whose node_modules has MNS's client."""
+    return node_modules("mns-node", HERE / "mns" / "node")
+
+
+def mns_java() -> str:
+    """The class path of MNS's client and our compiled driver."""
+    source = HERE / "mns" / "java"
+    return compiled("mns-java", "mns-java-driver", source / "pom.xml", [source / "Mns.java"])
+
+
 def environment(name: str, requirements: Path) -> Path:
     """The interpreter of an environment with these packages."""
     require("cpp")
@@ -214,6 +247,8 @@ def main() -> None:
     steps: dict[str, Callable[[], object]] = {"ali-ons": ali_ons, "cpp 2.1.8": cpp_2_1_8, "cpp 2.1.11": cpp_2_1_11}
     steps |= {f"java {version}": partial(java, version) for version in JAVA_VERSIONS}
     steps |= {"sdk for Python": sdk_python, "sdk for Node.js": sdk_node, "sdk for Java": sdk_java}
+    steps |= {"mns for Python": mns_sdk, "mns for Python, old": mns_old, "mns for Node.js": mns_node}
+    steps["mns for Java"] = mns_java
     for name, step in steps.items():
         start = time.monotonic()
         try:
