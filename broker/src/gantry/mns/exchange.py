@@ -12,7 +12,7 @@ a latest instant, never a middle one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from email.utils import formatdate, parsedate_to_datetime
 from enum import Enum
 from typing import Generic, TypeVar
@@ -94,7 +94,7 @@ class AccountSettings:
 
     endpoint: str
     access_id: str = ""
-    secret: str = ""
+    secret: str = field(default="", repr=False)
     connections_max: int = 32
     connect_timeout_s: float = 5.0
     timeout_s: float = 30.0

@@ -44,7 +44,7 @@ LOOK_S = 60.0  # somebody may change the attributes of the queues
 
 
 class TransactionQueue:
-    """The queue NAME and its operation log NAME-operation-log-queue; both are looked at before the first use, then each minute."""
+    """The queue NAME and its operation log NAME-operation-log-queue; looked at before the first use and each minute."""
 
     def __init__(
         self, account: Account, name: str, times: TransactionTimes | None = None, clock: Clock | None = None

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 @dataclass(frozen=True, slots=True)
 class TableDialect:
-    """What differs: the key's type, an insert that keeps a row that is there, a parameter, a read of what is current."""
+    """What differs: the type of the key, how an insert keeps a row, a parameter, how a read is made current."""
 
     key: str
     kept: str
