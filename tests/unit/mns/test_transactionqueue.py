@@ -77,6 +77,11 @@ def play(request: pytest.FixtureRequest) -> Iterator[Play]:
         yield Play(standin, at_work, database)
 
 
+def raise_it(error: Exception) -> None:
+    """Raise an exception inside a block."""
+    raise error
+
+
 def faulty(play: Play, method: str, part: str, fault: str | int) -> None:
     """From now on this happens to every request of a method whose target has this part."""
     play.standin.faults = lambda verb, target: fault if verb == method and part in target else None
@@ -106,7 +111,7 @@ def test_a_block_that_ends_well_commits(play: Play) -> None:
 
 def test_a_block_that_says_rollback_deletes(play: Play) -> None:
     with play.queue.transaction("tea") as transaction:
-        raise LocalRollback
+        raise_it(LocalRollback())
     assert transaction.settlement is Settlement.NOW and play.logs == play.standin.left("orders") == 0
     with play.queue.transaction("tea") as transaction:
         transaction.rollback()
@@ -127,7 +132,7 @@ def test_a_block_that_fails_settles_nothing_and_the_checker_does(play: Play) -> 
 def test_commit_and_rollback_together_are_for_a_check(play: Play) -> None:
     with play.queue.transaction("tea") as transaction:
         transaction.commit()
-        raise LocalRollback
+        raise_it(LocalRollback())
     assert play.logs == 1 and play.queue.tally.left == 1
 
 
@@ -230,7 +235,8 @@ def test_a_checker_in_the_same_process_waits_for_blocks_that_run(play: Play) -> 
 def test_an_application_that_does_not_know_is_asked_again(play: Play) -> None:
     with play.queue.transaction("tea") as transaction:
         transaction.leave()
-    answers = iter([LocalOutcome.UNKNOWN, ValueError("no database"), LocalOutcome.COMMITTED])
+    given: list[LocalOutcome | ValueError] = [LocalOutcome.UNKNOWN, ValueError("no database"), LocalOutcome.COMMITTED]
+    answers = iter(given)
 
     def ask(_handle: str) -> LocalOutcome:
         answer = next(answers)
@@ -373,7 +379,7 @@ def test_a_producer_that_takes_a_minute_for_its_log_gives_up(play: Play) -> None
 
 def test_no_handle_stays_open_after_its_block(play: Play) -> None:
     for fault in ("", "/orders/", LOG):
-        play.standin.faults = lambda _method, target, part=fault: 400 if part and part in target else None
+        faulty(play, "POST", fault or "nothing", 400)
         try:
             with play.queue.transaction("tea"):
                 raise LocalRollback

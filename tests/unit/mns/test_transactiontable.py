@@ -1,4 +1,4 @@
-"""The table of local transactions on SQLite; PostgreSQL and MariaDB in tests/properties/test_transaction_table.py."""
+"""The table of local transactions on SQLite; PostgreSQL and MariaDB in tests/scenarios/test_transaction_table.py."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ UnreachableError, everything later OutcomeUnknownError.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -33,7 +34,7 @@ class AsyncConnection:
     def __init__(self, settings: AccountSettings, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._client = httpx.AsyncClient(limits=_limits(settings), trust_env=False)
+        self._client = httpx.AsyncClient(limits=_limits(settings), verify=_trust(settings), trust_env=False)
 
     async def perform(self, call: Call[T]) -> T:
         """Send a call, again where that is safe, and return what its answer says; raises GantryError."""
@@ -82,7 +83,7 @@ class BlockingConnection:
     def __init__(self, settings: AccountSettings, clock: Clock | None = None) -> None:
         self._settings = settings
         self._clock = clock or SystemClock()
-        self._client = httpx.Client(limits=_limits(settings), trust_env=False)
+        self._client = httpx.Client(limits=_limits(settings), verify=_trust(settings), trust_env=False)
 
     def perform(self, call: Call[T]) -> T:
         """Send a call, again where that is safe, and return what its answer says; raises GantryError."""
@@ -131,6 +132,12 @@ def _limits(settings: AccountSettings) -> httpx.Limits:
         max_keepalive_connections=settings.connections_max,
         keepalive_expiry=IDLE_S,
     )
+
+
+def _trust(settings: AccountSettings) -> ssl.SSLContext | bool:
+    if settings.endpoint.startswith("http://"):
+        return False  # there is nothing to verify, and reading all certificates takes longer than the first request
+    return ssl.create_default_context(cafile=settings.ca_file or None)
 
 
 def _request(

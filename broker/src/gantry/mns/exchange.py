@@ -99,6 +99,7 @@ class AccountSettings:
     connect_timeout_s: float = 5.0
     timeout_s: float = 30.0
     attempts: int = 4
+    ca_file: str = ""  # certificates of authorities for https; empty: those of the system
 
     def __post_init__(self) -> None:
         if not self.endpoint.startswith(("http://", "https://")) or self.endpoint.count("/") != 2:
