@@ -279,9 +279,10 @@ async def test_an_end_that_a_former_master_does_not_take_goes_to_the_new_one() -
         return Outcome.UNKNOWN
 
     async with asyncio.timeout(HANG_S):
-        async with ScriptedCluster(slaves=1) as cluster, TransactionProducer(
-            "p", ask_later, nameserver=cluster.nameserver
-        ) as producer:
+        async with (
+            ScriptedCluster(slaves=1) as cluster,
+            TransactionProducer("p", ask_later, nameserver=cluster.nameserver) as producer,
+        ):
             cluster.answers["broker-a", RequestCode.SEND_MESSAGE_V2] = stored
             sealed = refuse(ResponseCode.SERVICE_NOT_AVAILABLE, "sealed")
             cluster.answers["broker-a", RequestCode.END_TRANSACTION] = sealed

@@ -18,7 +18,7 @@ import random
 import signal
 import sqlite3
 import sys
-import time
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -114,7 +114,7 @@ class Program:
                 self.database.execute("INSERT INTO orders VALUES (?)", (body,))
                 self.places.at("IN_LOCAL")
                 if self.arguments.pause_max_s:
-                    time.sleep(random.Random(body).uniform(0, self.arguments.pause_max_s))
+                    threading.Event().wait(random.Random(body).uniform(0, self.arguments.pause_max_s))
                 if body[0] in "rn":
                     self.database.rollback()
                     self.places.at("AFTER_LOCAL_ROLLBACK")

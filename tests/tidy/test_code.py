@@ -29,8 +29,8 @@ VALUES_OF_THE_WIRE = {
 # Spark looks for a data source by this name.
 NAMES_OF_OTHERS = {("spark/src/pyspark_gantrymq/source.py", "DefaultSource")}
 
-# They run on threads of their own: in a command, in a task of Spark.
-SYNCHRONOUS = {"gantry.client.blockingsinks", "pyspark_gantrymq.sinksending"}
+# They run on threads of their own: in a command, in a task of Spark, in a program without asyncio.
+SYNCHRONOUS = {"gantry.client.blockingsinks", "gantry.mns.blockingconnection", "pyspark_gantrymq.sinksending"}
 # call -> (what to use instead, modules that may)
 BANNED_CALLS = {
     "time.time": ("a Clock", {"gantry.clock"}),

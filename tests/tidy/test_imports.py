@@ -53,6 +53,7 @@ def test_the_import_contracts_hold() -> None:
         "gantry.client.simpleconsumer",
         "gantry.transport.client",
         "gantry.wire.bodies",
+        "gantry.mns.transactiontable",
         "gantry.cli.main",
     ],
 )

@@ -53,6 +53,7 @@ SECTIONS = (
         (
             Page("broker/docs/client.md"),
             Page("broker/docs/transactions.md"),
+            Page("broker/docs/transaction-queue.md"),
             Page("broker/docs/delay.md"),
             Page("broker/docs/pop.md"),
             Page("broker/docs/filters.md", "Filters: which messages a consumer gets"),

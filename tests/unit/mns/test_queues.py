@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from gantry.errors import OutcomeUnknownError, RemoteProtocolError, UnreachableError
-from gantry.mns import connection, exchange
+from gantry.mns import exchange, httpxcalls
 from gantry.mns.account import Account
 from gantry.mns.errors import (
     AccessError,
@@ -162,7 +162,7 @@ def test_where_nobody_listens_nothing_was_sent(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", SHELLS)
 def test_an_answer_without_end_is_cut(kind: str, monkeypatch: pytest.MonkeyPatch, standin: Standin) -> None:
-    monkeypatch.setattr(connection, "ANSWER_MAX", 100)
+    monkeypatch.setattr(httpxcalls, "ANSWER_MAX", 100)
     refused = pytest.raises(RemoteProtocolError, match="more than 100 bytes")
     with served(standin) as endpoint, shell(kind, endpoint) as at_work, refused:
         at_work.account.queue("orders").status()

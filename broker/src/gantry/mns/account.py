@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from gantry.mns import messagecalls, queuecalls
-from gantry.mns.connection import AsyncConnection
+from gantry.mns.asyncconnection import AsyncConnection
 from gantry.mns.exchange import AccountSettings
 from gantry.mns.values import (
     ChangedVisibility,

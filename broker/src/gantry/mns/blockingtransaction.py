@@ -19,7 +19,7 @@ from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.mns import queuecalls, transactioncalls
 from gantry.mns.blocking import BlockingAccount
 from gantry.mns.errors import QueueAlreadyExistError
-from gantry.mns.settling import LocalRollback, Settling, TransactionTally, outcome_of_block
+from gantry.mns.settling import LocalRollback, QueueSettling, TransactionTally, outcome_of_block
 from gantry.mns.transactioncalls import PreparedMessage
 from gantry.mns.transactionrules import LOG_WITHIN_S, TransactionTimes, log_queue, refuse_unsafe
 from gantry.mns.transactionsteps import LocalOutcome, Settlement, TransactionSteps
@@ -93,7 +93,7 @@ class BlockingTransactionQueue:
         return self._settle_by_hand(prepared, LocalOutcome.ROLLED_BACK)
 
     def _settle_by_hand(self, prepared: PreparedMessage, outcome: LocalOutcome) -> Settlement:
-        settling = Settling(self.name, prepared.handle, "", prepared.ends_ms, self.tally)
+        settling = QueueSettling(self.name, prepared.handle, "", prepared.ends_ms, self.tally)
         settling.decided(outcome)
         call = settling.call()
         assert call is not None, "an outcome that is known has a request"
@@ -102,7 +102,7 @@ class BlockingTransactionQueue:
         assert settling.settlement is not None, "it was answered"
         return settling.settlement
 
-    def settle(self, settling: Settling) -> None:
+    def settle(self, settling: QueueSettling) -> None:
         """Send what is left of a transaction whose outcome is decided."""
         while (call := settling.call()) is not None:
             try:
@@ -182,8 +182,8 @@ class BlockingTransaction:
                 "the message is rolled back"
             )
 
-    def _settling(self) -> Settling:
+    def _settling(self) -> QueueSettling:
         assert self.prepared is not None, "only a prepared message is settled"
-        return Settling(
+        return QueueSettling(
             self._queue.name, self.handle, self._log_handle, self.prepared.ends_ms, self._queue.tally, self._steps
         )

@@ -44,7 +44,7 @@ class TransactionTally:
 
 
 @dataclass(slots=True)
-class Settling:
+class QueueSettling:
     """One transaction from its outcome on; `steps` stands at LOGGED when it is made."""
 
     queue: str
@@ -109,7 +109,7 @@ class Settling:
             self.tally.rolled_back += 1
 
 
-def of_log(queue: str, message: QueueMessage, life_s: int, tally: TransactionTally) -> Settling | None:
+def of_log(queue: str, message: QueueMessage, life_s: int, tally: TransactionTally) -> QueueSettling | None:
     """Begin a check with the operation log that was received; None when there is no receipt handle in it."""
     tally.checked += 1
     try:
@@ -118,7 +118,7 @@ def of_log(queue: str, message: QueueMessage, life_s: int, tally: TransactionTal
         tally.unreadable += 1
         log.error("queue %s: %s", log_queue(queue), error)
         return None
-    return Settling(queue, handle, message.handle, ends_ms_of_log(message.enqueued_ms, life_s), tally)
+    return QueueSettling(queue, handle, message.handle, ends_ms_of_log(message.enqueued_ms, life_s), tally)
 
 
 def outcome_of_block(error: BaseException | None, said: LocalOutcome | None) -> LocalOutcome:

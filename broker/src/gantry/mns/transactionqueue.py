@@ -33,7 +33,7 @@ from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.mns import queuecalls, transactioncalls
 from gantry.mns.account import Account
 from gantry.mns.errors import QueueAlreadyExistError
-from gantry.mns.settling import LocalRollback, Settling, TransactionTally, outcome_of_block
+from gantry.mns.settling import LocalRollback, QueueSettling, TransactionTally, outcome_of_block
 from gantry.mns.transactioncalls import PreparedMessage
 from gantry.mns.transactionrules import LOG_WITHIN_S, TransactionTimes, log_queue, refuse_unsafe
 from gantry.mns.transactionsteps import LocalOutcome, Settlement, TransactionSteps
@@ -107,7 +107,7 @@ class TransactionQueue:
         return await self._settle_by_hand(prepared, LocalOutcome.ROLLED_BACK)
 
     async def _settle_by_hand(self, prepared: PreparedMessage, outcome: LocalOutcome) -> Settlement:
-        settling = Settling(self.name, prepared.handle, "", prepared.ends_ms, self.tally)
+        settling = QueueSettling(self.name, prepared.handle, "", prepared.ends_ms, self.tally)
         settling.decided(outcome)
         call = settling.call()
         assert call is not None, "an outcome that is known has a request"
@@ -116,7 +116,7 @@ class TransactionQueue:
         assert settling.settlement is not None, "it was answered"
         return settling.settlement
 
-    async def settle(self, settling: Settling) -> None:
+    async def settle(self, settling: QueueSettling) -> None:
         """Send what is left of a transaction whose outcome is decided."""
         while (call := settling.call()) is not None:
             try:
@@ -196,8 +196,8 @@ class QueueTransaction:
                 "the message is rolled back"
             )
 
-    def _settling(self) -> Settling:
+    def _settling(self) -> QueueSettling:
         assert self.prepared is not None, "only a prepared message is settled"
-        return Settling(
+        return QueueSettling(
             self._queue.name, self.handle, self._log_handle, self.prepared.ends_ms, self._queue.tally, self._steps
         )
