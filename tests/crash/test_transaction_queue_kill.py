@@ -104,7 +104,7 @@ def test_whatever_dies_whenever_nothing_is_lost_and_nothing_is_shown(
         stacks = {name: all_of_them.enter_context(contextlib.ExitStack()) for name in roles}
 
         def start(name: str, number: int) -> None:
-            more = ["--seed", f"{name}{number}", "--pause-max-s", "1.5"] if roles[name] == "producer" else []
+            more = ["--seed", f"{name}{number}", "--pause-max-s", "2.5"] if roles[name] == "producer" else []
             stacks[name].enter_context(play.process(roles[name], *more))
 
         for name in roles:

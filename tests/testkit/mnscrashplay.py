@@ -22,6 +22,7 @@ from testkit.patience import HANG_S
 from testkit.process import _environment
 from testkit.sources import ROOT
 
+QUIET_S = 15.0  # a message is visible a second after its commit
 SCRIPT = str(ROOT / "tests/testkit/mnsprogram.py")
 
 
@@ -65,16 +66,24 @@ class CrashPlay:
             popen.kill()
             popen.communicate(timeout=HANG_S)
 
-    def settle(self, *, consume: bool = True) -> None:
-        """Check and consume until every committed order was consumed and the operation log is empty."""
-        end = time.monotonic() + HANG_S
+    def settle(self) -> None:
+        """Check and consume until every committed order was consumed and the operation log is empty.
+
+        Also until nothing is visible, leased or to be checked for QUIET_S: what is missing then is lost.
+        """
+        began = quiet_since = time.monotonic()
         with self.program("checker") as checking, self.program("consumer") as consuming:
-            while not (self._is_settled(checking) and (not consume or self.lost() == set())):
-                assert time.monotonic() < end, f"never settled: {self.state(checking)}\n{self.story()}"
+            while not (self._is_settled(checking) and self.lost() == set()):
+                now = time.monotonic()
+                assert now < began + HANG_S, f"never settled: {self.state(checking)}\n{self.story()}"
+                found = 1
                 with contextlib.suppress(GantryError):
-                    checking.check(1)
-                    if consume:
-                        consuming.consume(1)
+                    found = checking.check(1) + consuming.consume(1)
+                counts = self._counts(checking, self.queue)
+                if found or counts is None or counts[:2] != (0, 0) or not self._is_settled(checking):
+                    quiet_since = now
+                if now > quiet_since + QUIET_S:
+                    return
 
     def _is_settled(self, checking: mnsprogram.Program) -> bool:
         return self._counts(checking, log_queue(self.queue)) == (0, 0, 0)

@@ -109,22 +109,18 @@ class Program:
         with self.database:
             self.database.execute("INSERT INTO attempts (body) VALUES (?)", (body,))
         with self.queue.transaction(body) as transaction:
+            self._think(body)
             try:
                 record(self.database.cursor(), SQL, transaction.handle, 0)
                 self.database.execute("INSERT INTO orders VALUES (?)", (body,))
                 self.places.at("IN_LOCAL")
-                if self.arguments.pause_max_s:
-                    threading.Event().wait(random.Random(body).uniform(0, self.arguments.pause_max_s))
                 if body[0] in "rn":
                     self.database.rollback()
                     self.places.at("AFTER_LOCAL_ROLLBACK")
                 else:
                     self.database.commit()
                     self.places.at("AFTER_LOCAL_COMMIT")
-            except sqlite3.IntegrityError:  # a fence
-                self.database.rollback()
-                raise LocalRollback from None
-            except sqlite3.OperationalError:  # it waited too long for another writer
+            except (sqlite3.IntegrityError, sqlite3.OperationalError):  # a fence; or too long a wait for others
                 self.database.rollback()
                 raise LocalRollback from None
             if body[0] == "r":
@@ -133,6 +129,11 @@ class Program:
                 raise ConnectionError("the answer of the database was lost")
             if body[0] in "ln":
                 transaction.leave()
+
+    def _think(self, body: str) -> None:
+        """Take longer than the timeout now and then: a checker leaves a fence meanwhile."""
+        longest_s = self.arguments.pause_max_s
+        threading.Event().wait(random.Random(body).choice((0, 0, longest_s)))
 
     def ask(self, handle: str) -> LocalOutcome:
         """As the application answers a check."""
