@@ -91,6 +91,19 @@ def test_a_server_that_dies_at_a_place_loses_nothing_and_shows_nothing(
     play.verify([0, 1])
 
 
+def test_a_producer_that_goes_on_after_its_check_fails_on_the_fence(servers: QueueServers, tmp_path: Path) -> None:
+    play = CrashPlay(servers.endpoint, "late-producer", tmp_path)
+    play.begin()
+    with play.process("producer", "--bodies", "c-1", "--place", "AFTER_LOG", "--then", "pause") as program:
+        until_there(program, "AFTER_LOG", play)
+        play.settle()
+        go_on(program)
+        assert program.wait(HANG_S) == 0, play.story()
+    assert play.rows("SELECT state FROM mns_transaction") == {"fence"}
+    assert play.rows("SELECT body FROM orders") == set()
+    play.verify([0])
+
+
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 41))])
 def test_whatever_dies_whenever_nothing_is_lost_and_nothing_is_shown(
     servers: QueueServers, seed: int, tmp_path: Path

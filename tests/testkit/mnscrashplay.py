@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sqlite3
 import subprocess
@@ -55,7 +56,10 @@ class CrashPlay:
     def process(self, role: str, *more: str) -> Iterator[subprocess.Popen[str]]:
         """One of the programs in a process of its own, which is ended with the block."""
         command = [sys.executable, SCRIPT, role, self.endpoint, self.queue, self.database, *more]
-        environment = {**_environment({}), "PYTHONPATH": str(ROOT / "tests")}
+        environment = _environment({})
+        environment["PYTHONPATH"] = os.pathsep.join(
+            [str(ROOT / "tests"), *filter(None, [environment.get("PYTHONPATH")])]
+        )
         with (self.folder / f"{role}.log").open("ab") as log:
             popen = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment, text=True
