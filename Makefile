@@ -196,10 +196,14 @@ $(VENV)/.bench: $(VENV)/.dev requirements/bench.txt
 	@requirements/install bench
 	@touch $@
 
-.PHONY: tools control-plane nodes skaffold spark-operator
-tools: dev             # what tests start: PostgreSQL; valgrind; Java, Node, other people's packages
+.PHONY: tools mysql control-plane nodes skaffold spark-operator
+tools: dev             # what tests start: PostgreSQL, MariaDB, Redis; valgrind; Java, Node, other people's packages
 	@requirements/system "interop?" "database?" "gate?"
 	@$(PY) tests/interop/prepare.py
+
+mysql: dev             # Debian unstable's MySQL, 560 MB; where it is there, the tests of the guarantee use it too
+	@requirements/system mysql
+	@PYTHONPATH=tests $(PY) -m testkit.mysqlserver
 
 control-plane: dev     # an API server, etcd, helm in two versions, kinds
 	@requirements/system "kube?"
