@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 idempotent = pytest.importorskip("pyspark_gantrymq.jobs.idempotent", reason="missing pyspark; make spark-env")
 transactions = pytest.importorskip("pyspark_gantrymq.jobs.transactions")
 
-STUBS = "SELECT message_id, status FROM message_stub ORDER BY 1"
+STUBS = "SELECT message_id, state FROM guarantee_delivery WHERE consumer_group = 'revenue' ORDER BY 1"
 EFFECT = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, :queue_offset)"
 
 
@@ -54,10 +54,13 @@ def message(number: int, **more: object) -> dict[str, Any]:
 def write_stubs(database: str, *numbers: int) -> None:
     """As the producer of these messages does, in the same database."""
     content = {"topic": "Orders", "body": b"tea", "message_keys": "", "tags": "", "properties": "{}"}
-    times = {"next_resend_at_ms": 1, "created_at_ms": 1}
+    more = {"next_resend_at_ms": 1, "now_ms": 1, "changed_by": "shop"}
+    idempotent.prepare(database, "revenue", ["Orders"])
+    idempotent.prepare(database, "audit", ["Orders"])
     with psycopg.connect(database) as connection:
         for number in numbers:
-            connection.execute(idempotent.SAY.stub, {"message_id": f"id-{number:04}", **content, **times})
+            for text in idempotent.SAY.stub:
+                assert connection.execute(text, {"message_id": f"id-{number:04}", **content, **more}).rowcount == 2
 
 
 def consume(database: str, messages: Sequence[dict[str, Any]], **more: Any) -> tuple[int, int, int]:
@@ -144,13 +147,15 @@ def test_the_stub_of_a_message_that_is_refused_stays_open_and_an_earlier_effect_
     text = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, 7 / :queue_id)"
     keeps = idempotent.Consumption(database, "revenue", idempotent.SqlEffect(text), keeps_refused=True)
     write_stubs(database, 1, 2, 3)
-    tell(database, "UPDATE message_stub SET status = 'confirmed' WHERE message_id = 'id-0003'")
+    tell(database, "UPDATE guarantee_delivery SET state = 'confirmed' WHERE message_id = 'id-0003'")
     (counts,) = idempotent.consume(keeps, [message(number, queue_id=number % 2) for number in (1, 2)])
     assert counts.refused == 1
-    (counts,) = idempotent.consume(keeps, [message(3)])  # its row of message_log was deleted since
-    assert counts.refused == 1
-    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "unconfirmed"), ("id-0003", "confirmed")]
-    tell(database, "DELETE FROM message_refused", "DELETE FROM message_log")
+    (counts,) = idempotent.consume(keeps, [message(3)])  # its row of the log was deleted since
+    assert (counts.fresh, counts.refused) == (0, 0)
+    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "open"), ("id-0003", "confirmed")]
+    effects_of = "SELECT message_id, effect FROM guarantee_log ORDER BY 1"
+    assert ask(database, effects_of) == [("id-0001", "done"), ("id-0002", "refused"), ("id-0003", "refused")]
+    tell(database, "DELETE FROM message_refused", "DELETE FROM guarantee_log")
     assert consume(database, [message(2)]) == (1, 1, 0)
     assert ask(database, STUBS)[1] == ("id-0002", "confirmed")
 
@@ -158,18 +163,23 @@ def test_the_stub_of_a_message_that_is_refused_stays_open_and_an_earlier_effect_
 def test_the_effect_confirms_the_stub_that_the_producer_keeps_here(database: str) -> None:
     write_stubs(database, 1, 2)
     consume(database, [message(1), message(3)])
-    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "unconfirmed")]
+    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "open")]
+    others = "SELECT DISTINCT state FROM guarantee_delivery WHERE consumer_group = 'audit'"
+    assert ask(database, others) == [("open",)], "another group has to handle it itself"
 
 
 def test_a_message_whose_stub_was_withdrawn_has_no_effect_when_it_comes(database: str) -> None:
     write_stubs(database, 1, 2)
     with psycopg.connect(database) as connection:
-        connection.execute(idempotent.SAY.void, {"message_id": "id-0002"})
+        for text in idempotent.SAY.void:
+            connection.execute(text, {"message_id": "id-0002", "now_ms": 1, "changed_by": "ann"})
     messages = [message(number) for number in (3, 2, 1)]
     assert consume(database, messages) == (3, 2, 0)
     assert consume(database, messages) == (3, 0, 0)
     assert effects(database) == ["id-0001", "id-0003"]
     assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "void")]
+    without = "SELECT message_id FROM guarantee_log WHERE effect = 'refused'"
+    assert ask(database, without) == [("id-0002",)]
 
 
 @pytest.mark.parametrize("what", ["after", "before"])
@@ -219,7 +229,7 @@ def test_the_tables_are_made_once_by_anyone_who_comes_first(postgres: Postgres) 
     for starter in starters:
         starter.join(60)
     with psycopg.connect(made) as connection:
-        assert connection.execute("SELECT version FROM message_guarantee").fetchall() == [(1,)]
+        assert connection.execute("SELECT version FROM message_guarantee").fetchall() == [(2,)]
 
 
 @pytest.mark.parametrize("what", ["after", "before"])
@@ -231,7 +241,7 @@ def test_the_tables_are_made_though_the_answer_to_their_commit_is_lost(
     with cutting(postgres.port, lambda nth: what if nth == 1 else "") as proxy:
         idempotent.prepare(postgres.conninfo(made.rpartition("/")[2], proxy.port))
     assert proxy.cuts == [what]
-    assert ask(made, "SELECT version FROM message_guarantee") == [(1,)]
+    assert ask(made, "SELECT version FROM message_guarantee") == [(2,)]
 
 
 def test_redis_keeps_what_is_done_from_the_database(
@@ -255,7 +265,7 @@ def test_a_refused_message_that_is_sent_again_is_not_kept_from_the_database_by_r
     for refused, known in ((1, 0), (0, 1)):
         (counts,) = idempotent.consume(keeps, messages)
         assert (counts.refused, counts.known) == (refused, known)
-    tell(database, "DELETE FROM message_refused", "DELETE FROM message_log WHERE message_id = 'id-0001'")
+    tell(database, "DELETE FROM message_refused", "DELETE FROM guarantee_log WHERE message_id = 'id-0001'")
     (counts,) = idempotent.consume(keeps, [message(1, queue_id=1)])
     assert (counts.fresh, effects(database)) == (1, ["id-0002", "id-0001"])
 
@@ -271,7 +281,7 @@ def test_a_worker_that_died_with_its_mark_in_redis_holds_nobody_up(database: str
 def test_a_database_that_lost_its_log_is_not_judged_by_redis(database: str, redis_server: RedisServer) -> None:
     consume(database, [message(1)], redis=redis_server.url)
     with psycopg.connect(database) as connection:
-        connection.execute("TRUNCATE message_log, effects")
+        connection.execute("TRUNCATE guarantee_log, effects")
     assert consume(database, [message(1)], redis=redis_server.url) == (1, 1, 0)
     assert effects(database) == ["id-0001"]
 

@@ -16,7 +16,7 @@ from gantry.client.blocking import BlockingProducer, BlockingPuller
 from gantry.client.consumer import Consumer
 from gantry.errors import UnreachableError
 from gantry.model.message import Message
-from testkit.jobdatabase import ask, tell
+from testkit.jobdatabase import ask, stubs, tell
 from testkit.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -98,10 +98,8 @@ def test_a_stub_that_is_missing_arrives_under_its_id(
     idempotent.prepare(database)
     tell(
         database,
-        "INSERT INTO message_stub (message_id, topic, body, message_keys, properties, next_resend_at_ms, broker, "
-        f"queue_id, queue_offset, created_at_ms) VALUES ('lost', '{topic}', 'tea', 'k1', "
-        """'{"__SHARDINGKEY":"s1"}', 1, 'b', 0, 1, 1)""",
-        f"INSERT INTO message_log VALUES ('packing', 'later', '{topic}', 'b', 0, 2, 1)",
+        *stubs(f"""SELECT 'lost', '{topic}', 'tea', 'k1', '{{"__SHARDINGKEY":"s1"}}', 'b', 0, 1"""),
+        f"INSERT INTO guarantee_log VALUES ('packing', 'later', '{topic}', 'b', 0, 2, 1)",
     )
     flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--once"]
     assert resend.main(flags) == 0
@@ -109,10 +107,10 @@ def test_a_stub_that_is_missing_arrives_under_its_id(
     (row,) = read(spark, nameserver, topic)
     assert (row.msgId, bytes(row.body), row["keys"]) == ("lost", b"tea", "k1")
     assert row.properties["__SHARDINGKEY"] == "s1"
-    stub = ask(database, "SELECT resends, broker, queue_id, queue_offset FROM message_stub")
+    stub = ask(database, "SELECT resends, broker, queue_id, queue_offset FROM guarantee_delivery")
     assert stub == [(1, row.brokerName, row.queueId, row.queueOffset)]
-    assert resend.main([*flags, "--void", "lost,unheard of"]) == 0
-    assert ask(database, "SELECT status FROM message_stub") == [("void",)]
+    assert resend.main([*flags, "--void", "lost,unheard of", "--by", "ann"]) == 0
+    assert ask(database, "SELECT status, changed_by FROM guarantee_stub") == [("void", "ann")]
 
 
 def test_nothing_is_claimed_while_nobody_could_take_it(spark: SparkSession, postgres: Postgres) -> None:
@@ -120,16 +118,15 @@ def test_nothing_is_claimed_while_nobody_could_take_it(spark: SparkSession, post
     idempotent.prepare(database)
     tell(
         database,
-        "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
-        "created_at_ms) VALUES ('lost', 'T', 'tea', 1, 'b', 0, 1, 1)",
-        "INSERT INTO message_log VALUES ('packing', 'later', 'T', 'b', 0, 2, 1)",
+        *stubs("SELECT 'lost', 'T', 'tea', '', '{}', 'b', 0, 1"),
+        "INSERT INTO guarantee_log VALUES ('packing', 'later', 'T', 'b', 0, 2, 1)",
     )
     with socket.socket() as nobody:  # bound and not listening: anyone who comes is refused
         nobody.bind(("127.0.0.1", 0))
         flags = ["--namesrv", "{}:{}".format(*nobody.getsockname()), "--database", database, "--group", "packing"]
         with pytest.raises(UnreachableError):
             resend.main([*flags, "--once"])
-    assert ask(database, "SELECT resends, next_resend_at_ms FROM message_stub") == [(0, 1)]
+    assert ask(database, "SELECT resends, next_resend_at_ms FROM guarantee_delivery") == [(0, 1)]
 
 
 def test_one_that_sends_hears_where_each_message_is(nameserver: str, topic: str) -> None:
@@ -158,22 +155,20 @@ def test_a_stub_that_is_refused_holds_nobody_up(
 ) -> None:
     database = postgres.database()
     idempotent.prepare(database)
-    columns = "message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, created_at_ms"
     tell(
         database,
-        f"INSERT INTO message_stub ({columns}) SELECT 'id-' || n, '{topic}', 'x', 1, 'b', 0, n, 1 "
-        "FROM generate_series(1, 200) n",
-        "UPDATE message_stub SET body = decode(repeat('78', 5 << 20), 'hex') WHERE message_id IN ('id-50', 'id-120')",
-        f"INSERT INTO message_log VALUES ('packing', 'later', '{topic}', 'b', 0, 1000, 1)",
+        *stubs(f"SELECT 'id-' || n, '{topic}', 'x', '', '{{}}', 'b', 0, n FROM generate_series(1, 200) n"),
+        "UPDATE guarantee_stub SET body = decode(repeat('78', 5 << 20), 'hex') WHERE message_id IN ('id-50', 'id-120')",
+        f"INSERT INTO guarantee_log VALUES ('packing', 'later', '{topic}', 'b', 0, 1000, 1)",
     )
     flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--once"]
     assert resend.main(flags) == 1
     told = capsys.readouterr()
     assert '"sent": 198, "refused": 2' in told.out
-    assert "stub id-50 is refused: " in told.err and "stub id-120 is refused: " in told.err
+    assert "message id-50 is refused: " in told.err and "message id-120 is refused: " in told.err
     found = {row.msgId: row for row in read(spark, nameserver, topic)}
     assert set(found) == {f"id-{n}" for n in range(1, 201)} - {"id-50", "id-120"}
-    for message_id, at in ask(database, "SELECT message_id, queue_offset FROM message_stub WHERE resends = 1"):
+    for message_id, at in ask(database, "SELECT message_id, queue_offset FROM guarantee_delivery WHERE resends = 1"):
         assert at == found[message_id].queueOffset if message_id in found else int(message_id[3:])
 
 

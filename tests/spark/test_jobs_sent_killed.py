@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from testkit.jobdatabase import ask, tell
+from testkit.jobdatabase import ask, stubs, tell
 from testkit.postgres import Postgres
 from testkit.sinktopic import messages, until
 from testkit.sparkjob import SparkJob, work_off
@@ -33,10 +33,7 @@ ROUNDS = 20
 A_ROUND = 60
 QUIET_S = 1.5
 PASSED = 10**9  # an offset that the consumer group has passed
-STUBS = (
-    "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
-    "created_at_ms) SELECT 'id-' || n, %s, 'x', 1, 'b', 0, n, 1 FROM generate_series(%s::int, %s::int) n"
-)
+STUBS = stubs("SELECT 'id-' || n, %s, 'x', '', '{}', 'b', 0, n FROM generate_series(%s::int, %s::int) n")
 LETTERS = (
     "INSERT INTO dead_letter (consumer_group, message_id, replays, topic, broker, queue_id, queue_offset, "
     "message_keys, tags, body, properties, error_class, route, reconsume_times, born_at_ms, died_at_ms, state) "
@@ -46,9 +43,10 @@ LETTERS = (
 STATES = "SELECT state, array_agg(message_id) FROM dead_letter GROUP BY 1"
 
 
-def write(database: str, statement: str, topic: str, nth: int, count: int = A_ROUND) -> None:
+def write(database: str, statements: tuple[str, ...], topic: str, nth: int, count: int = A_ROUND) -> None:
     with psycopg.connect(database) as connection:
-        connection.execute(statement, [topic, nth * A_ROUND + 1, nth * A_ROUND + count])
+        for statement in statements:
+            connection.execute(statement, [topic, nth * A_ROUND + 1, nth * A_ROUND + count])
 
 
 def test_every_stub_is_sent_and_no_more_often_than_its_counter_says(
@@ -56,14 +54,14 @@ def test_every_stub_is_sent_and_no_more_often_than_its_counter_says(
 ) -> None:
     database = postgres.database()
     idempotent.prepare(database)
-    tell(database, f"INSERT INTO message_log VALUES ('packing', 'later', '{topic}', 'b', 0, {PASSED}, 1)")
+    tell(database, f"INSERT INTO guarantee_log VALUES ('packing', 'later', '{topic}', 'b', 0, {PASSED}, 1)")
     flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--every", "0.1"]
     flags += ["--backoff", "1", "--resends-max", "1000", "--rows-max", "20"]
     chance = random.Random(5)
     cut_off = 0
 
     def unsent(where: str = "true") -> int:
-        return int(ask(database, f"SELECT count(*) FROM message_stub WHERE broker = 'b' AND {where}")[0][0])
+        return int(ask(database, f"SELECT count(*) FROM guarantee_delivery WHERE broker = 'b' AND {where}")[0][0])
 
     for nth in range(ROUNDS):
         write(database, STUBS, topic, nth)
@@ -78,11 +76,11 @@ def test_every_stub_is_sent_and_no_more_often_than_its_counter_says(
     assert unsent() == 0, job.story()
     assert cut_off > 0, "no kill met a pass: nothing was shown"
     copies = Counter(message.message_id for message in messages(nameserver, topic))
-    counted = dict(ask(database, "SELECT message_id, resends FROM message_stub"))
+    counted = dict(ask(database, "SELECT message_id, resends FROM guarantee_delivery"))
     assert set(copies) == set(counted) == {f"id-{n}" for n in range(1, ROUNDS * A_ROUND + 1)}
     assert all(copies[message_id] <= resends for message_id, resends in counted.items())
     stands = {(m.message_id, m.broker_name, m.queue_id, m.queue_offset) for m in messages(nameserver, topic)}
-    assert set(ask(database, "SELECT message_id, broker, queue_id, queue_offset FROM message_stub")) <= stands
+    assert set(ask(database, "SELECT message_id, broker, queue_id, queue_offset FROM guarantee_delivery")) <= stands
 
 
 def test_every_letter_is_replayed_once(nameserver: str, topic: str, postgres: Postgres, tmp_path: Path) -> None:
@@ -92,7 +90,7 @@ def test_every_letter_is_replayed_once(nameserver: str, topic: str, postgres: Po
     chance = random.Random(6)
     cut_off = 0
     for nth in range(ROUNDS):
-        write(database, LETTERS, topic, nth)
+        write(database, (LETTERS,), topic, nth)
         with SparkJob("replay", flags, tmp_path / "log") as job:
             wait_until(lambda: bool(open_runs(database)) or job.process.poll() is not None)
             threading.Event().wait(chance.random() * 2 * QUIET_S)
@@ -101,7 +99,7 @@ def test_every_letter_is_replayed_once(nameserver: str, topic: str, postgres: Po
     work_off("replay", flags, tmp_path / "log")
     assert cut_off > 0, "no kill met a run: nothing was shown"
     # All have the same delay, and those of one delay come in the order in which they were sent.
-    write(database, LETTERS, topic, ROUNDS, 1)
+    write(database, (LETTERS,), topic, ROUNDS, 1)
     work_off("replay", flags, tmp_path / "log")
     last = f"id-{ROUNDS * A_ROUND + 1}"
     until(lambda: last in {message.message_id for message in messages(nameserver, topic)}, "the last letter is there")
@@ -119,7 +117,7 @@ def test_letters_that_can_never_be_sent_cost_the_others_nothing_wherever_a_run_i
     chance = random.Random(7)
     rounds, cut_off, unsendable = ROUNDS // 2, 0, set()
     for nth in range(rounds):
-        write(database, LETTERS, topic, nth)
+        write(database, (LETTERS,), topic, nth)
         unsendable.add(f"id-{nth * A_ROUND + 1 + chance.randrange(A_ROUND)}")
         ids = ", ".join(f"'{each}'" for each in sorted(unsendable))
         tell(
@@ -134,7 +132,7 @@ def test_letters_that_can_never_be_sent_cost_the_others_nothing_wherever_a_run_i
     assert cut_off > 0, "no kill met a run: nothing was shown"
     with SparkJob("replay", flags, tmp_path / "log") as job:
         assert job.wait() in (0, 1), job.story()
-    write(database, LETTERS, topic, rounds, 1)
+    write(database, (LETTERS,), topic, rounds, 1)
     work_off("replay", flags, tmp_path / "log")
     last = rounds * A_ROUND + 1
     until(lambda: f"id-{last}" in {message.message_id for message in messages(nameserver, topic)}, "the last is there")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testkit.jobdatabase import ask, tell
+from testkit.jobdatabase import ask, stubs, tell
 from testkit.postgres import Postgres
 from testkit.sparksamples import FOLDER, sample
 
@@ -27,7 +27,9 @@ triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
 
 ID = "7F00000100002A139A56{:012X}"
 NOON = "2026-11-22T12:00:00Z"
-STUB = "SELECT resends, next_resend_at_ms, broker, queue_id, queue_offset FROM message_stub WHERE message_id = %s"
+STUB = (
+    "SELECT resends, next_resend_at_ms, broker, queue_id, queue_offset FROM guarantee_delivery WHERE message_id = %s"
+)
 STATES = "SELECT right(message_id, 1), state FROM dead_letter ORDER BY 1"
 
 
@@ -74,15 +76,16 @@ def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spar
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
     sent, rules = Sent(), resend.ResendPolicy("packing", backoff_ms=60_000, backlog_ms=5_000)
     counts = resend.one_pass(spark, database, rules, 2_000, sent)
-    assert counts == {"sent": 1, "refused": 0, "exhausted": 1, "stuck": 0, "unplaced": 1}
-    (row,) = sent.rows
+    assert counts == {"sent": 2, "refused": 0, "exhausted": 1, "stuck": 0, "overdue": 0}
+    row, unplaced = sorted(sent.rows, key=lambda row: row.msgId)
+    assert (unplaced.msgId, bytes(unplaced.body)) == ("unplaced", b'{"order": 7}'), "perhaps it was never sent"
     assert (row.topic, bytes(row.body), row.keys, row.tags) == ("Orders", b'{"order": 1}', "2026-0201", "")
     assert (row.properties, row.msgId) == ({"shop": "north"}, "lost")
     assert ask(database, STUB, ["lost"]) == [(1, 2_000 + 5_000 + 60_000, "broker-b", 3, 0)]
-    tell(database, "INSERT INTO message_log VALUES ('packing', 'old', 'Orders', 'broker-a', 0, 5, 1)")
+    tell(database, "INSERT INTO guarantee_log VALUES ('packing', 'old', 'Orders', 'broker-a', 0, 5, 1)")
     keeps = resend.ResendPolicy("packing", log_kept_ms=1_000)
     assert resend.one_pass(spark, database, keeps, 60_000, sent)["forgotten"] == 1
-    assert ask(database, "SELECT message_id FROM message_log ORDER BY 1") == [("another",), ("arrived",)]
+    assert ask(database, "SELECT message_id FROM guarantee_log ORDER BY 1") == [("another",), ("arrived",)]
     assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 0
 
 
@@ -90,8 +93,8 @@ def test_a_long_log_is_pruned_in_short_transactions_and_a_pass_ends(
     spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(resend, "FORGETS_MAX", 2)
-    rows = "INSERT INTO message_log SELECT 'packing', n, 'Orders', 'broker-a', 0, n, 1 FROM generate_series(1, 25000) n"
-    tell(database, rows)
+    rows = "SELECT 'packing', n, 'Orders', 'broker-a', 0, n, 1 FROM generate_series(1, 25000) n"
+    tell(database, f"INSERT INTO guarantee_log {rows}")
     keeps = resend.ResendPolicy("packing", log_kept_ms=1_000)
     passes = [resend.one_pass(spark, database, keeps, 60_000, Sent())["forgotten"] for _ in range(3)]
     assert passes == [20_000, 4_999, 0], "the last row of a queue stays"
@@ -105,24 +108,26 @@ def test_who_looks_for_stubs_for_a_person_is_not_sent_their_bodies(database: str
         return found, [column.name for column in cursor.description]
 
     ((found, columns),) = transactions.carry_out(database, [None], look)
-    assert found == {"exhausted": ["exhausted"], "stuck": [], "unplaced": ["unplaced"]}
-    assert columns == ["message_id"]
+    assert found == {"exhausted": ["exhausted"], "stuck": [], "overdue": []}
+    assert "message_id" in columns and "body" not in columns
 
 
 def test_what_waits_in_a_backlog_since_it_was_sent_again_is_not_sent_a_third_time(
     spark: SparkSession, database: str
 ) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    tell(database, "DELETE FROM guarantee_delivery WHERE message_id = 'unplaced'")
     sent, rules = Sent(), resend.ResendPolicy("packing", backoff_ms=1_000)
     assert resend.one_pass(spark, database, rules, 2_000, sent)["sent"] == 1
     assert resend.one_pass(spark, database, rules, 9_000, sent)["sent"] == 0
-    tell(database, "INSERT INTO message_log VALUES ('packing', 'behind it', 'Orders', 'broker-b', 3, 1, 9000)")
+    tell(database, "INSERT INTO guarantee_log VALUES ('packing', 'behind it', 'Orders', 'broker-b', 3, 1, 9000)")
     assert resend.one_pass(spark, database, rules, 9_000, sent)["sent"] == 1
     assert ask(database, STUB, ["lost"]) == [(2, 9_000 + 2_000, "broker-b", 3, 1)]
 
 
 def test_a_place_that_is_noted_late_does_not_replace_a_later_one(database: str) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    tell(database, "DELETE FROM guarantee_delivery WHERE message_id = 'unplaced'")
     rules = resend.ResendPolicy("packing", backoff_ms=0)
 
     def each(work: Any) -> Any:
@@ -141,10 +146,13 @@ def test_a_place_that_is_noted_late_does_not_replace_a_later_one(database: str) 
 
 def test_a_stub_that_was_withdrawn_is_sent_no_more(spark: SparkSession, database: str) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
-    assert resend.withdraw(database, ["lost", "lost", "exhausted", "confirmed", "unheard of"]) == 2
+    assert resend.withdraw(database, ["lost", "lost", "exhausted", "confirmed", "unheard of"], "ann") == 2
+    who = "SELECT message_id, status FROM guarantee_stub WHERE changed_by = 'ann' ORDER BY 1"
+    assert ask(database, who) == [("exhausted", "void"), ("lost", "void")]
     sent = Sent()
     counts = resend.one_pass(spark, database, resend.ResendPolicy("packing"), 2_000, sent)
-    assert counts == {"sent": 0, "refused": 0, "exhausted": 0, "stuck": 0, "unplaced": 1}
+    assert counts == {"sent": 1, "refused": 0, "exhausted": 0, "stuck": 0, "overdue": 0}
+    assert [row.msgId for row in sent.rows] == ["unplaced"]
 
 
 def test_of_100_missing_stubs_among_2000_exactly_those_are_sent_in_portions_of_bounded_bytes(
@@ -153,10 +161,11 @@ def test_of_100_missing_stubs_among_2000_exactly_those_are_sent_in_portions_of_b
     monkeypatch.setattr(resend, "BYTES_MAX", 40 * len('x{"p": "12345"}k'))
     tell(
         database,
-        "INSERT INTO message_stub (message_id, topic, body, message_keys, properties, next_resend_at_ms, broker, "
-        "queue_id, queue_offset, created_at_ms) SELECT 'id-' || n, 'Orders', 'x', 'k', '{\"p\": \"12345\"}', 1, "
-        "'broker-a', n % 4, n, 1 FROM generate_series(1, 2000) n",
-        "INSERT INTO message_log SELECT 'packing', 'id-' || n, 'Orders', 'broker-a', n % 4, n, 1 "
+        *stubs(
+            "SELECT 'id-' || n, 'Orders', 'x', 'k', '{\"p\": \"12345\"}', 'broker-a', n % 4, n"
+            " FROM generate_series(1, 2000) n"
+        ),
+        "INSERT INTO guarantee_log SELECT 'packing', 'id-' || n, 'Orders', 'broker-a', n % 4, n, 1 "
         "FROM generate_series(1, 2000) n WHERE n % 20 != 7",
     )
     sent = Sent()
@@ -178,7 +187,7 @@ def test_without_a_backoff_a_stub_that_is_refused_is_tried_once_in_a_pass(spark:
         return [places.Refusal(row.msgId, row.topic, "too large") for row in messages.collect()]
 
     counts = resend.one_pass(spark, database, resend.ResendPolicy("packing", backoff_ms=0), 2_000, refuse)
-    assert (counts["sent"], counts["refused"]) == (0, 1)
+    assert (counts["sent"], counts["refused"]) == (0, 2)
 
 
 def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: SparkSession, database: str) -> None:
@@ -192,7 +201,7 @@ def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: Spar
         resend.one_pass(spark, database, rules, 2_000, die)
     sent = Sent()
     assert resend.one_pass(spark, database, rules, 2_999, sent)["sent"] == 0
-    assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 1
+    assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 2
 
 
 def test_backoff_doubles_up_to_a_limit() -> None:
@@ -270,7 +279,7 @@ def test_a_malformed_message_can_be_logged_by_the_idempotent_job(spark: SparkSes
     bad = spark.createDataFrame([good.asDict() | each for each in changes], whole.schema)
     nothing = idempotent.Consumption(database, "g", idempotent.SqlEffect("SELECT :message_keys, :tags"))
     assert idempotent.on_batch(nothing, idempotent.build(bad), 0)["fresh"] == 3
-    assert [row[0] for row in ask(database, "SELECT count(*) FROM message_log")] == [3]
+    assert [row[0] for row in ask(database, "SELECT count(*) FROM guarantee_log")] == [3]
 
 
 def test_nothing_is_replayed_that_nobody_approved(spark: SparkSession, database: str) -> None:

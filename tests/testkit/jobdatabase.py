@@ -18,3 +18,18 @@ def tell(database: str, *statements: str) -> None:
     with psycopg.connect(database) as connection:
         for statement in statements:
             connection.execute(statement)
+
+
+def stubs(rows: str) -> tuple[str, str]:
+    """Statements that write messages which the group packing lacks and is due to get, from a query of rows
+
+    (message_id, topic, body, message_keys, properties, broker, queue_id, queue_offset).
+    """
+    named = f"({rows}) AS r (message_id, topic, body, message_keys, properties, broker, queue_id, queue_offset)"
+    return (
+        "INSERT INTO guarantee_stub SELECT message_id, topic, body::bytea, message_keys, '', properties, 'open', 1,"
+        f" 1, 1, 'shop' FROM {named}",
+        "INSERT INTO guarantee_delivery (message_id, consumer_group, state, resend_by, next_resend_at_ms, copy_topic,"
+        " broker, queue_id, queue_offset, created_at_ms, changed_at_ms, changed_by) SELECT message_id, 'packing',"
+        f" 'open', 'topic', 1, topic, broker, queue_id, queue_offset, 1, 1, 'shop' FROM {named}",
+    )

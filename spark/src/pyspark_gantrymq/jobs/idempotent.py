@@ -2,21 +2,22 @@
 
     python -m pyspark_gantrymq.jobs.idempotent --namesrv HOST:PORT --subscribe Orders --group revenue
         --database postgresql://... --effect effect.sql --checkpoint DIR [--once] [--redis redis://...]
+        [--declare Orders] [--migrate]
 
-For each chunk of a partition one transaction: a row of `message_log` per message, and the effect for those whose row
-was inserted; the stub, if the producer keeps one in this database, is confirmed, and a message whose stub is void has
-no effect.  Whatever repeats a message (a task tried again, a batch replayed after SIGKILL, a COMMIT whose answer was
-lost, two jobs at once, a producer that sent it twice) finds the row there and does nothing.  Messages of a queue keep
-their order within a batch.
+For each chunk of a partition one transaction: a row of `guarantee_log` per message, and the effect for those whose row
+was inserted.  The delivery to this group, if the producer keeps its stubs in this database, is confirmed; a message
+that is withdrawn, closed or confirmed already has no effect.  Whatever repeats a message (a task tried again, a batch
+replayed after SIGKILL, a COMMIT whose answer was lost, two jobs at once, a producer that sent it twice) finds the row
+there and does nothing.  Messages of a queue keep their order within a batch.
 
 The effect is one statement of SQL whose parameters are the columns of `build`, or, from a program, any function of a
 cursor and messages that can be pickled: `run(spark, source, consumption, ...)`.
 
 A message that the effect refuses (a value that is no number, a constraint) is kept in `message_refused`, with its
 bytes and the database's error, and has no effect; the others of its chunk have theirs.  It is counted in each batch's
-`refused`, and its stub is open as before.  Once the reason is gone, delete its rows of `message_refused` and
-`message_log` and send it again, which `resend` does where there is a stub.  With `--fail-on-refusal` it fails the query
-instead, and nothing of the chunk remains.  Other errors of the effect (a missing table) always fail the query.
+`refused`, and its delivery is open as before.  Once the reason is gone, delete its rows of `message_refused` and
+`guarantee_log` and send it again, which `resend` does where there is a stub.  With `--fail-on-refusal` it fails the
+query instead, and nothing of the chunk remains.  Other errors of the effect (a missing table) always fail the query.
 
 With Redis (`--redis`) a message that is done already needs no transaction; the database still decides (`prefilter`).
 """
@@ -24,6 +25,7 @@ With Redis (`--redis`) a message that is done already needs no transaction; the 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -34,12 +36,25 @@ import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
-from gantry.guarantee import schema
+from gantry.guarantee import rules
+from gantry.guarantee.dialects import POSTGRESQL, rendered
+from gantry.guarantee.migration import GroupOfTopic, install
+from gantry.guarantee.statements import statements
 from pyspark_gantrymq.jobs import launch, texts
 from pyspark_gantrymq.jobs.prefilter import Prefilter, identity
-from pyspark_gantrymq.jobs.transactions import Cursor, Row, bring_a_row, carry_out, carry_out_once, chunks, inserted
+from pyspark_gantrymq.jobs.transactions import (
+    Connection,
+    Cursor,
+    Row,
+    answers,
+    carry_out,
+    carry_out_alone,
+    chunks,
+    inserted,
+)
 
-SAY = schema.statements(schema.POSTGRESQL)
+SAY = statements(POSTGRESQL)
+BY = "idempotent job"
 # What another value of the message would not have caused: bad data, a constraint, a value that no index holds.
 REFUSALS = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
 _REFUSED = """
@@ -61,14 +76,14 @@ CREATE TABLE IF NOT EXISTS message_refused (
 _KEPT = (
     "consumer_group, message_id, topic, broker, queue_id, queue_offset, message_keys, tags, body, properties, why"
 )
-KEEP = schema.in_words_of(
-    schema.POSTGRESQL,
+KEEP = rendered(
     f"INSERT INTO message_refused ({_KEPT}) VALUES ({', '.join(f':{name}' for name in _KEPT.split(', '))})\n"
     "ON CONFLICT (consumer_group, message_id) DO NOTHING",
+    POSTGRESQL.style,
 )
-KEPT = schema.in_words_of(
-    schema.POSTGRESQL,
+KEPT = rendered(
     "SELECT message_id FROM message_refused WHERE consumer_group = :consumer_group AND message_id = ANY(:ids)",
+    POSTGRESQL.style,
 )
 Effect = Callable[[Cursor, Sequence[Row]], None]
 
@@ -80,7 +95,7 @@ class SqlEffect:
     text: str
 
     def __call__(self, cursor: Cursor, messages: Sequence[Row]) -> None:
-        cursor.executemany(schema.in_words_of(schema.POSTGRESQL, self.text), messages)
+        cursor.executemany(rendered(self.text, POSTGRESQL.style), messages)
 
 
 @dataclass(frozen=True)
@@ -151,14 +166,17 @@ def _carry_out_chunk(
     if prefilter is not None:
         database = identity(cursor)
         done = prefilter.claim(database, [row["message_id"] for row in chunk])
-    left = [{**row, "consumer_group": consumption.group} for row in chunk if row["message_id"] not in done]
+    # Of all rows: when, and who, for the audit columns of deliveries.
+    common = {"consumer_group": consumption.group, "now_ms": time.time_ns() // 1_000_000, "changed_by": BY}
+    left = [{**row, **common} for row in chunk if row["message_id"] not in done]
     # All tasks insert in the order of the ids: otherwise two transactions could wait for each other for ever.
     ordered = sorted(left, key=lambda row: row["message_id"])
     fresh = [row for row, is_new in zip(ordered, inserted(cursor, SAY.log, ordered), strict=True) if is_new]
     fresh, confirmed = _confirmed(cursor, fresh)
     refused = _carry_out_effects(consumption, cursor, sorted(fresh, key=_place)) if fresh else []
-    # A stub that stays confirmed means that there was an effect: it could not be withdrawn or sent again.
-    cursor.executemany(SAY.reopen, [row for row in refused if row["message_id"] in confirmed])
+    # A delivery that stays confirmed means that there was an effect: it could not be withdrawn or sent again.
+    cursor.executemany(SAY.revert, [row for row in refused if row["message_id"] in confirmed])
+    cursor.executemany(SAY.refuse, refused)
     ids = [row["message_id"] for row in left]
     if prefilter is not None and consumption.keeps_refused:
         cursor.execute(KEPT, {"consumer_group": consumption.group, "ids": ids})
@@ -195,16 +213,18 @@ def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> s
 
 
 def _confirmed(cursor: Cursor, fresh: list[Row]) -> tuple[list[Row], set[str]]:
-    """Confirm stubs; return the messages that may have an effect, and the ids of the stubs that were confirmed now.
+    """Confirm deliveries; return the messages that may have an effect, and the ids of those confirmed now.
 
     This comes before the effect: withdrawing one of them now waits, and is too late unless the effect is refused.
     """
     looked = list(zip(fresh, inserted(cursor, SAY.confirm, fresh), strict=True))
     others = [row for row, is_confirmed in looked if not is_confirmed]
-    withdrawn = bring_a_row(cursor, SAY.withdrawn, others)
-    void = {row["message_id"] for row, is_void in zip(others, withdrawn, strict=True) if is_void}
+    verdicts = zip(others, answers(cursor, SAY.verdict, others), strict=True)
+    forbidden = {row["message_id"] for row, verdict in verdicts if not rules.may_have_effect(verdict)}
+    # Their log rows stay, and no later copy takes them for an effect.
+    cursor.executemany(SAY.refuse, [row for row in others if row["message_id"] in forbidden])
     confirmed = {row["message_id"] for row, is_confirmed in looked if is_confirmed}
-    return [row for row in fresh if row["message_id"] not in void], confirmed
+    return [row for row in fresh if row["message_id"] not in forbidden], confirmed
 
 
 def _place(row: Row) -> tuple[str, str, int, int]:
@@ -224,38 +244,41 @@ def _as_row(row: Any) -> Row:
     return dict(row.asDict())
 
 
-def prepare(database: str) -> None:
-    """Create missing tables of the guarantee; of two jobs that start at once the second waits."""
-    carry_out_once(database, _make_tables)
+def prepare(database: str, group: str = "", topics: Sequence[str] = (), may_migrate: bool = False) -> None:
+    """Create missing tables of the guarantee, and declare that the messages of `topics` are for `group`.
 
+    Tables of version 1 are a MigrationError unless they may be migrated.  Of two jobs that start at once the second
+    waits.
+    """
+    # A Spark source reads the topic and no retry topic, so that is the way of a resend.
+    groups = [GroupOfTopic(topic, group, "topic") for topic in topics]
+    now_ms = time.time_ns() // 1_000_000
 
-def _make_tables(cursor: Cursor) -> None:
-    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('message_guarantee'))")
-    cursor.execute("SELECT to_regclass('message_guarantee')")
-    there = cursor.fetchone()
-    found = 0
-    if there is not None and there[0] is not None:
-        cursor.execute(SAY.version)
-        found = (cursor.fetchone() or (0,))[0]
-    for statement in schema.create(schema.POSTGRESQL, found):
-        cursor.execute(statement)
-    cursor.execute(_REFUSED)
+    def make(connection: Connection) -> None:
+        install(connection, POSTGRESQL, now_ms, groups, group, may_migrate)
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(hashtext('message_guarantee'))")
+            cursor.execute(_REFUSED)
+
+    carry_out_alone(database, make)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Consume until stopped, or with --once what is there; return the exit code."""
     parser = launch.reads(launch.parser(__doc__, "idempotent"))
-    parser.add_argument("--group", required=True, help="the consumer group in whose name message_log is kept")
+    parser.add_argument("--group", required=True, help="the consumer group in whose name guarantee_log is kept")
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     parser.add_argument("--effect", required=True, type=Path, help="file with one SQL statement")
     parser.add_argument("--redis", default="", help="redis://... of the pre-filter, or @FILE that holds it (none)")
     parser.add_argument("--redis-expiry", type=int, default=3600, metavar="SECONDS", help="how long Redis remembers")
     parser.add_argument("--fail-on-refusal", action="store_true", help="do not keep refused messages in a table")
+    parser.add_argument("--declare", default="", metavar="TOPIC,TOPIC", help="stubs of these topics expect the group")
+    parser.add_argument("--migrate", action="store_true", help="migrate tables of version 1, whose writers end with it")
     given: Any = parser.parse_args(arguments)
     effect = SqlEffect(given.effect.read_text(encoding="utf-8").strip().removesuffix(";"))
     redis = given.redis, given.redis_expiry
     consumption = Consumption(given.database, given.group, effect, *redis, keeps_refused=not given.fail_on_refusal)
-    prepare(given.database)
+    prepare(given.database, given.group, [each for each in given.declare.split(",") if each], given.migrate)
     if given.redis:
         Prefilter(given.redis, given.group, given.redis_expiry).close()  # its form, before anything runs
     spark = launch.session(given)

@@ -18,7 +18,7 @@ A letter leaves `sending` only when the sink has returned the final outcome of i
 
 from __future__ import annotations
 
-from gantry.guarantee.schema import POSTGRESQL, in_words_of
+from gantry.guarantee.dialects import POSTGRESQL, rendered
 
 REPLAYS_MAX = 3
 
@@ -76,7 +76,7 @@ LETTER_COLUMNS = (
 
 
 def _sql(text: str) -> str:
-    return in_words_of(POSTGRESQL, text)
+    return rendered(text, POSTGRESQL.style)
 
 
 LETTER = _sql(

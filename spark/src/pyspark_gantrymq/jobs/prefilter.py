@@ -35,11 +35,11 @@ UNREADABLE = (
 _IDENTITY = """
 SELECT (SELECT system_identifier FROM pg_control_system()) || '-' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
     || '-' || (SELECT oid FROM pg_database WHERE datname = current_database())
-    || '-' || pg_relation_filenode('message_log')"""
+    || '-' || pg_relation_filenode('guarantee_log')"""
 
 
 def identity(cursor: Cursor) -> str:
-    """Return a text that identifies this message_log, and changes when the table or the database was set back."""
+    """Return a text that identifies this guarantee_log, and changes when the table or the database was set back."""
     cursor.execute(_IDENTITY)
     row = cursor.fetchone()
     assert row is not None

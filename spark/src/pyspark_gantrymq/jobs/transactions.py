@@ -3,7 +3,7 @@
 Runs in executors.  Each chunk is carried out by `work(cursor, rows)` inside one transaction.  When the connection
 breaks, or the database picks this transaction as a deadlock's victim, the chunk is begun again on a fresh one.  The
 break may have come after the COMMIT and before its answer, so the work has to be idempotent: it begins with an insert
-into a table with a unique key, and does the rest only for rows that were inserted (gantry.guarantee.schema).  The same
+into a table with a unique key, and does the rest only for rows that were inserted (gantry.guarantee).  The same
 holds for Spark's own repetition of tasks and batches.
 
 A database that is away longer than ATTEMPTS fails the task; Spark tries it again, then the query ends with the cause,
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -88,6 +89,19 @@ def carry_out_once(database: str, work: Callable[[Cursor], T]) -> T:
     return result  # type: ignore[no-any-return]
 
 
+def carry_out_alone(database: str, work: Callable[[Connection], T]) -> T:
+    """Return the result of `work`, which begins and ends transactions by itself; it begins again after a break."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            with closing(connect(database)) as connection:
+                return work(connection)
+        except psycopg.OperationalError:
+            if attempt == ATTEMPTS:
+                raise
+            time.sleep(PAUSE_S * 2 ** (attempt - 1))
+    raise AssertionError("unreachable")
+
+
 def first_of(
     cursor: Cursor, text: str, parameters: Row, bytes_max: int, size_of: Callable[[tuple[Any, ...]], int]
 ) -> list[tuple[Any, ...]]:
@@ -142,17 +156,17 @@ def _check(target: str) -> dict[str, Any]:
 
 def inserted(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
     """Return whether each row was inserted by this `INSERT ... ON CONFLICT DO NOTHING`, or changed by this UPDATE."""
-    return bring_a_row(cursor, f"{text}\nRETURNING 1", rows)
+    return [bool(found) for found in answers(cursor, f"{text}\nRETURNING 1", rows)]
 
 
-def bring_a_row(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
-    """Return for each row whether the statement returns a row, all in one round trip."""
+def answers(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[list[tuple[Any, ...]]]:
+    """Return for each row the rows that the statement returns, all in one round trip."""
     given = list(rows)
     if not given:
         return []
     cursor.executemany(text, given, returning=True)
-    found = [bool(cursor.fetchall())]
+    found = [cursor.fetchall()]
     while cursor.nextset():
-        found.append(bool(cursor.fetchall()))
+        found.append(cursor.fetchall())
     assert len(found) == len(given)
     return found
