@@ -30,7 +30,7 @@ def test_an_error_of_the_store_is_a_refusal(
 ) -> None:
     play = SendBackPlay()
 
-    def fail(*_: object, is_scanned: bool) -> int:
+    def fail(*_: object, **__: object) -> int:
         raise error
 
     monkeypatch.setattr(type(play.store), "append", fail)
