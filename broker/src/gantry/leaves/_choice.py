@@ -8,8 +8,8 @@ from importlib.util import find_spec
 
 # All or none: after an interrupted installation, where only some modules exist, the pure ones are used.  sockets
 # and sysio are only for servers, which need Linux; clients on other systems use the others.
-_PARTS = ["delays", "frames", "halves", "hashes", "keys", "messages", "openhalves", "properties", "queues", "records"]
-_PARTS += ["requests", "runs", "scan", "sendbacks"]
+_PARTS = ["delays", "frames", "halves", "hashes", "keys", "leases", "messages", "openhalves", "properties", "queues"]
+_PARTS += ["records", "requests", "runs", "scan", "sendbacks"]
 if sys.platform == "linux":
     _PARTS += ["sockets", "sysio"]
 

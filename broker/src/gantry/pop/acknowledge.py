@@ -19,17 +19,15 @@ Handles of orderly pops are given to `orderly_acks`.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.redelivery import MoveToDeadLetters, again_of, popped_from
 from gantry.errors import Refusal
-from gantry.leaves import fields, frames
+from gantry.leaves import frames, leases
 from gantry.leaves.frames import Command
-from gantry.pop import handle, records
+from gantry.pop import ack_bodies, handle, records
 from gantry.pop.book import OpenLease, Verdict
 from gantry.pop.counts import ACK, LEASE
 from gantry.pop.handle import ReceiptHandle
@@ -39,7 +37,6 @@ from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopService
 from gantry.wire import bodies, headers
-from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
 from gantry.wire.headers import Header
@@ -49,8 +46,6 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _ACKS_MAX = 1024  # leases in one request
-_BITS_BYTES_MAX = 1024
-_IN_ORDER = -1  # instead of the end of a lease
 _NOT_VALID = "the handle is not valid any more: the message was acknowledged, or delivered again with another handle"
 
 
@@ -104,16 +99,20 @@ class AckHandlers:
 
         The body of the answer is empty when all handles were valid, else it has `{"stale": [[entry, offset], ...]}`.
         """
+        plain = leases.acks(command.body)
+        if plain is not None and len(plain) <= _ACKS_MAX and self._closes_all_soon(plain):
+            self._answer_soon(connection, command, reply(command))
+            return None
         acks = bodies.asked(command.body).get("acks")
         if not isinstance(acks, list) or not acks:
             return reply(command, ResponseCode.NO_MESSAGE, "the request acknowledges nothing: acks is empty")
         if len(acks) > _ACKS_MAX:
             remark = f"{len(acks)} leases in one request, {_ACKS_MAX} are allowed; send several requests"
             return reply(command, ResponseCode.INVALID_PARAMETER, remark)
-        wanted = [self._batched(one) for one in acks]  # nothing is done when one of them cannot be read
+        wanted = [ack_bodies.entry(one) for one in acks]  # nothing is done when one of them cannot be read
         stale: list[list[int]] = []
         for number, (key, offsets, end_ms) in enumerate(wanted):
-            if self.orderly is not None and end_ms == _IN_ORDER:
+            if self.orderly is not None and end_ms == ack_bodies.IN_ORDER:
                 closed = self.orderly.close(key[:3], offsets, key.pop_ms)
                 if isinstance(closed, Refusal):
                     return refusal(command, closed)
@@ -125,6 +124,26 @@ class AckHandlers:
         body = bodies.dumps({"stale": stale}) if stale else b""
         self._answer_soon(connection, command, reply(command, body=body))
         return None
+
+    def _closes_all_soon(self, acks: Sequence[leases.Ack]) -> bool:
+        """Close all messages of a batch at the end of this turn; False, and nothing is done, if it needs a closer look:
+        one of them is not open, is named twice in this turn, comes from an HTTP queue or was popped in order.
+        """
+        closing: dict[LeaseKey, _Closing] = {}
+        for group, topic, flag, queue_id, start, pop_ms, _, revive_queue, bits in acks:
+            if flag:
+                topic = handle.retry_topic(topic, group, flag)
+            key = LeaseKey(group, topic, queue_id, start, pop_ms)
+            lease = self._service.book.find(key)
+            if lease is None or not bits or bits & ~lease.open or not lease.is_without_gaps:
+                return False
+            if key in self._closing or key in closing or revive_queue == handle.ORDERLY_QUEUE:
+                return False
+            if self._service.lives.from_ms(normal_topic(lease)) is not None:
+                return False
+            closing[key] = _Closing(lease, bits)
+        self._closing.update(closing)
+        return True
 
     def change(self, connection: Connection, command: Command) -> Command | None:
         """CHANGE_MESSAGE_INVISIBLETIME: the message becomes visible at another time; answers its new handle's words."""
@@ -151,7 +170,7 @@ class AckHandlers:
         record = LeaseRecord(key, now_ms + invisible_ms, (named.offset,), "", lease.generation, is_again=True)
         place = self._service.place(lease.revive_queue)
         moved = self._service.moved(lease, (named.offset,))
-        end = self._service.append([records.lease_message(record, place), moved])
+        end = self._service.append([records.lease_message(record, place), moved], is_scanned=True)
         if isinstance(end, Refusal):
             return refusal(command, end)
         self._service.book.moved(lease.key, (named.offset,), lease.end_ms, now_ms)
@@ -243,24 +262,6 @@ class AckHandlers:
             return Refusal(ResponseCode.INVALID_PARAMETER, remark)
         return Named(LeaseKey(group, topic, queue_id, found.start, found.pop_ms), offset, found)
 
-    def _batched(self, source: object) -> tuple[LeaseKey, list[int], int]:
-        """Read one lease of a batch; MalformedBodyError when it is none."""
-        if not isinstance(source, dict):
-            raise MalformedBodyError("an entry of acks is no object")
-        group, topic = _text(source, "c", "consumerGroup"), _text(source, "t", "topic")
-        flag = fields.integer(_text(source, "r", "retry") or "0")
-        numbers = [_number(source, *one) for one in _NUMBERS]
-        if not group or not topic or flag not in (handle.NORMAL, handle.RETRY_V1, handle.RETRY_V2):
-            raise MalformedBodyError("an entry of acks lacks its group or topic, or its retry flag is not 0, 1 or 2")
-        start, queue_id, pop_ms, invisible_ms = numbers
-        is_in_order = source.get("rq", source.get("reviveQueueId")) == handle.ORDERLY_QUEUE
-        key = LeaseKey(group, handle.real_topic(topic, group, flag), queue_id, start, pop_ms)
-        return (
-            key,
-            list(records.offsets_of_bits(start, _bits(source.get("b", source.get("bitSet"))))),
-            _IN_ORDER if is_in_order else pop_ms + invisible_ms,
-        )
-
     def _close_soon(self, key: LeaseKey, offsets: tuple[int, ...] | list[int], end_ms: int) -> list[Verdict]:
         """Close what is open at the end of this turn; return what each handle means."""
         lease = self._service.book.find(key)
@@ -307,7 +308,11 @@ class AckHandlers:
                 offsets = one.lease.offsets_of(one.bits & one.lease.open)
                 sends += [self._service.ack(one.lease, offsets)] if offsets else []
                 closed.append((one.lease, offsets))
-        end = self._service.append([*sends, *more]) if sends or more else self._context.store.written.offset
+        end = (
+            self._service.append([*sends, *more], is_scanned=True)
+            if sends or more
+            else self._context.store.written.offset
+        )
         for connection, command, answer in answers:
             if isinstance(end, Refusal):
                 answer = refusal(command, end)
@@ -362,34 +367,3 @@ class AckHandlers:
     def _stale(self, command: Command, named: Named) -> Command:
         self._service.counts.stale += 1
         return reply(command, ResponseCode.NO_MESSAGE, _NOT_VALID, {VERDICT: self._verdict(named).value})
-
-
-_NUMBERS = (("so", "startOffset"), ("q", "queueId"), ("pt", "popTime"), ("it", "invisibleTime"))
-
-
-def _text(source: dict[str, object], short: str, long: str) -> str:
-    value = source.get(short, source.get(long))
-    return value if isinstance(value, str) else ""
-
-
-def _number(source: dict[str, object], short: str, long: str) -> int:
-    value = source.get(short, source.get(long))
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise MalformedBodyError(f"{short} of an entry of acks is no number from 0 on")
-    return value
-
-
-def _bits(value: object) -> bytes:
-    """Return the bytes of a bit set, which fastjson writes in base64 and others as a list of numbers."""
-    try:
-        if isinstance(value, str):
-            bits = base64.b64decode(value, validate=True)
-        elif isinstance(value, list) and all(isinstance(one, int) and -128 <= one < 256 for one in value):
-            bits = bytes([one & 255 for one in value])
-        else:
-            raise MalformedBodyError("b of an entry of acks is neither base64 nor a list of bytes")
-    except (binascii.Error, ValueError) as error:
-        raise MalformedBodyError("b of an entry of acks is no base64") from error
-    if len(bits) > _BITS_BYTES_MAX:
-        raise MalformedBodyError(f"b of an entry of acks has {len(bits)} bytes, {_BITS_BYTES_MAX} are allowed")
-    return bits

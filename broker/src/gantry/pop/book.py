@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 
+from gantry.leaves.leases import Key
 from gantry.pop.records import LeaseKey, LeaseRecord
 
 MOVED_MAX = 100_000  # some 30 MB
@@ -72,6 +73,12 @@ class OpenLease:
         self.revive_queue = revive_queue
         self.births_ms: tuple[int, ...] = ()  # of an HTTP queue: when each message was born, where that was read
         self.is_ending = False  # its record was delivered, and what is open is being put into the retry topic
+
+    @property
+    def is_without_gaps(self) -> bool:
+        """Return whether its offsets follow each other from `start` on: bit i is that of start + i."""
+        own, start = self.offsets, self.key.start
+        return own[0] == start and own[-1] - start == len(own) - 1
 
     def open_offsets(self) -> list[int]:
         """Return the offsets of its open messages, ascending."""
@@ -193,7 +200,7 @@ class LeaseBook:
             else:
                 lease.open &= ~lease.mask(other.open_offsets())
 
-    def find(self, key: LeaseKey) -> OpenLease | None:
+    def find(self, key: Key) -> OpenLease | None:
         """Return an open lease; None when none of its messages is open."""
         queue = self._queues.get(key[:3])
         return None if queue is None else queue.leases.get(key[3:])

@@ -8,9 +8,11 @@ Records of leases and acknowledgements (`stored`, `handled`) are counted by the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from gantry.leaves.leases import Key
     from gantry.pop.records import LeaseKey
 
 LEASE, ACK = "CK", "ACK"  # RocketMQ's PopReviveMessageType
@@ -70,10 +72,21 @@ class PopCounts:
         at = key.topic, key.group, kind
         self.stored[at] = self.stored.get(at, 0) + 1
 
-    def handle(self, key: LeaseKey, kind: str, revive_queue: int) -> None:
-        """Count a record of a revive queue that was handled."""
-        at = key.topic, key.group, kind, revive_queue
-        self.handled[at] = self.handled.get(at, 0) + 1
+    def handle_all(self, passed: Sequence[tuple[Key, bool] | None], revive_queue: int) -> None:
+        """Count records of a revive queue that were handled: of which lease, and whether they are the lease itself."""
+        last, count = None, 0
+        for one in passed:
+            kind = None if one is None else (one[0][0], one[0][1], one[1])
+            if kind != last:
+                self._handled(last, count, revive_queue)
+                last, count = kind, 0
+            count += 1
+        self._handled(last, count, revive_queue)
+
+    def _handled(self, kind: tuple[str, str, bool] | None, count: int, revive_queue: int) -> None:
+        if kind is not None:
+            at = kind[1], kind[0], LEASE if kind[2] else ACK, revive_queue
+            self.handled[at] = self.handled.get(at, 0) + count
 
     def retry(self, group: str, topic: str, copies: int) -> None:
         """Count copies of messages of a topic in the group's retry topic."""

@@ -26,36 +26,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
-from gantry.leaves import delays, frames
+from gantry.leaves import delays, frames, leases
+from gantry.leaves.leases import TAG_ACK, TAG_BATCH_ACK, TAG_LEASE
 from gantry.model import names
 
-TAG_LEASE, TAG_ACK, TAG_BATCH_ACK = b"ck", b"ack", b"bAck"
 REVIVE_QUEUES = 8  # RocketMQ's reviveQueueNum
 ACK_AFTER_MS = 1000
 EARLY_MS = 2000  # RocketMQ delivers a lease a second before it ends; more means that the clock was set back
 COUNT_MAX = 32
 """How many messages one lease may have: RocketMQ's bitmap has an i32."""
 
-_DELIVER_MS = b"TIMER_DELIVER_MS"
-_FOLLOWING = [",".join(map(str, range(count))) for count in range(COUNT_MAX + 1)]
 _RANGES = [list(range(count)) for count in range(COUNT_MAX + 1)]
-_PROPERTIES = b"".join(
-    [
-        b"%b\x01%%%b\x02" % pair
-        for pair in (
-            (b"TAGS", b"b"),
-            (b"UNIQ_KEY", b"b"),
-            (_DELIVER_MS, b"d"),
-            (delays.OUT_MS, b"d"),
-            (delays.REAL_TOPIC, b"b"),
-            (delays.REAL_QUEUE, b"d"),
-        )
-    ]
-)
 _I64 = range(-(1 << 63), 1 << 63)
 _QUEUES = range(1 << 31)
 
@@ -75,8 +58,7 @@ class LeaseKey(NamedTuple):
     pop_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRecord:
+class LeaseRecord(NamedTuple):
     """A stored lease; `offsets` ascend, `end_ms` is when it ends by the wall clock."""
 
     key: LeaseKey
@@ -111,21 +93,14 @@ class Place(NamedTuple):
 
 
 def lease_message(lease: LeaseRecord, place: Place) -> frames.Send:
-    """Return the delayed message of a lease."""
-    key, count = lease.key, len(lease.offsets)
-    if lease.offsets[0] == key.start and lease.offsets[-1] == key.start + count - 1:
-        steps = _FOLLOWING[count]
-    else:
-        steps = ",".join([str(offset - key.start) for offset in lease.offsets])
-    more = f',"cid":{_quoted(lease.owner)}' if lease.owner else ""
-    more += f',"gen":{lease.generation}' if lease.generation else ""
-    more += ',"again":1' if lease.is_again else ""
-    more += ',"move":1' if lease.is_move else ""
-    body = (
-        f'{{"bm":0,"bn":{_quoted(place.broker)},"c":{_quoted(key.group)},"d":[{steps}],"it":{lease.end_ms - key.pop_ms}'
-        f',"n":{count},"pt":{key.pop_ms},"q":{key.queue_id},"ro":0,"so":{key.start},"t":{_quoted(key.topic)}{more}}}'
-    )
-    return _message(body, TAG_LEASE, key.start, lease.end_ms, key, place)
+    """Return the delayed message of a lease; its fields are scanned (`Store.append`)."""
+    more = ""
+    if lease.owner or lease.generation or lease.is_again or lease.is_move:
+        more += f',"cid":{json.dumps(lease.owner)}' if lease.owner else ""
+        more += f',"gen":{lease.generation}' if lease.generation else ""
+        more += ',"again":1' if lease.is_again else ""
+        more += ',"move":1' if lease.is_move else ""
+    return leases.lease(names.TIMER_TOPIC, lease.key, lease.end_ms, lease.offsets, more, place)
 
 
 def ended_message(lease: LeaseRecord, place: Place, stored_at: int) -> frames.Send:
@@ -139,38 +114,9 @@ def ended_message(lease: LeaseRecord, place: Place, stored_at: int) -> frames.Se
 
 
 def ack_message(ack: AckRecord, lease_end_ms: int, place: Place) -> frames.Send:
-    """Return the delayed message of an acknowledgement of a lease that ends at this time."""
-    key, first = ack.key, ack.offsets[0]
-    tag, all_of_them = TAG_ACK, ""
-    if len(ack.offsets) > 1:
-        listed = ",".join(map(str, ack.offsets))
-        tag, all_of_them = TAG_BATCH_ACK, f',"aol":[{listed}]'
-    if ack.is_moved:
-        all_of_them += ',"moved":1'
-    body = (
-        f'{{"ao":{first},"bn":{_quoted(place.broker)},"c":{_quoted(key.group)},"pt":{key.pop_ms},"q":{key.queue_id}'
-        f',"so":{key.start},"t":{_quoted(key.topic)}{all_of_them}}}'
-    )
-    return _message(body, tag, first, lease_end_ms + ACK_AFTER_MS, key, place)
-
-
-def _message(body: str, tag: bytes, offset: int, due_ms: int, key: LeaseKey, place: Place) -> frames.Send:
-    last = "ck" if tag == TAG_LEASE else "ack"
-    unique_key = f"{key.topic}@{key.queue_id}@{offset}@{key.group}@{key.pop_ms}@{place.broker}@{last}"
-    # RocketMQ: without TIMER_DELIVER_MS its reviver never gets to the lease.
-    return frames.Send(
-        topic=names.TIMER_TOPIC,
-        born_ms=place.now_ms,
-        born_host=place.host,
-        properties=_PROPERTIES % (tag, unique_key.encode(), due_ms, due_ms, place.topic.encode(), place.queue_id),
-        body=body.encode(),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _quoted(text: str) -> str:
-    """Return a text as JSON; names repeat from lease to lease."""
-    return json.dumps(text)
+    """Return the delayed message of an acknowledgement of a lease that ends at this time; its fields are scanned."""
+    due_ms = lease_end_ms + ACK_AFTER_MS
+    return leases.ack(names.TIMER_TOPIC, ack.key, ack.offsets, ack.is_moved, due_ms, place)
 
 
 def named(properties: bytes, body: bytes) -> Named | None:

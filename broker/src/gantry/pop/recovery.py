@@ -21,7 +21,6 @@ deleted topics and groups are left out.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import delays, fields, properties
@@ -158,9 +157,7 @@ def _count_copies(service: PopService, found: _Findings) -> Iterator[None]:
             found.done.setdefault(record.key, set()).update(copied)
 
 
-def _copied(
-    service: PopService, key: LeaseKey, offsets: Sequence[int], unique_keys: list[bytes]
-) -> Sequence[int]:
+def _copied(service: PopService, key: LeaseKey, offsets: Sequence[int], unique_keys: list[bytes]) -> Sequence[int]:
     """Return which of these offsets of a lease have the messages that copies with these keys were made of; all stand
     in one order.
     """
@@ -191,7 +188,7 @@ def _enter(service: PopService, found: _Findings) -> Iterator[None]:
             for lease, common in older:
                 book.moved(lease.key, common, lease.end_ms, now_ms)
             entry = reader.entry(key.topic, key.queue_id, offsets[0])
-            service.enter(replace(one.record, offsets=offsets), one.revive_queue, 0 if entry is None else entry[0])
+            service.enter(one.record._replace(offsets=offsets), one.revive_queue, 0 if entry is None else entry[0])
         book.leased(one.record)
         if number % _PIECE == 0:
             yield

@@ -25,12 +25,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.redelivery import MoveToDeadLetters, Retry, again_of, fate_of, moved_of, popped_from
 from gantry.errors import Refusal
+from gantry.leaves.leases import Key
 from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.model import names
 from gantry.model.topic import TopicConfig
 from gantry.pop import handle, records
 from gantry.pop.book import OpenLease
-from gantry.pop.counts import ACK, LEASE
+from gantry.pop.counts import LEASE
+from gantry.pop.delivered import leases_of
 from gantry.pop.records import LeaseRecord
 from gantry.pop.service import PopService
 
@@ -45,7 +47,7 @@ _REST_S = 5.0
 _EARLY_S = 0.01
 
 Renews = Callable[[OpenLease, int], int | None]
-_Passed = list[records.Named | None]
+_Passed = list[tuple[Key, bool] | None]
 
 
 class _Ended(NamedTuple):
@@ -142,9 +144,7 @@ class Reviver:
                 one.lease.is_ending = False
             return _RETRY_S
         self._next[queue_id] = start + len(passed)
-        for named in passed:
-            if named is not None:
-                self._service.counts.handle(named[0], LEASE if named[1] else ACK, queue_id)
+        self._service.counts.handle_all(passed, queue_id)
         return wait_s
 
     def _gather(
@@ -154,13 +154,18 @@ class Reviver:
         ended: list[_Ended] = []
         passed: _Passed = []
         total = 0
-        for offset, (log_offset, size, _) in enumerate(found, start):
-            record = self._context.store.reader.record((log_offset, size, 0))
+        known = leases_of(self._context.store.reader, found)
+        for offset, (place, named) in enumerate(zip(found, known, strict=True), start):
+            if named is not None and (not named[1] or self._service.book.find(named[0]) is None):
+                passed.append(named)  # nothing is open: most leases were acknowledged
+                continue
+            record = self._context.store.reader.record(place)
             named = None if record is None else records.named(record.properties, record.body)
             lease, wait_s = self._ends(record, named)
             if wait_s:
                 return ended, passed, wait_s
             if lease is not None:
+                log_offset = place[0]
                 one = _Ended(lease, log_offset, self._places(lease))
                 if self._is_cold(one, queue_id, offset):
                     return ended, passed, _REST_S
@@ -178,7 +183,7 @@ class Reviver:
             return None, 0.0
         lease = self._service.book.find(named[0])
         if lease is None or lease.is_ending:
-            return None, 0.0  # nothing is open: most leases were acknowledged
+            return None, 0.0
         read = records.read(record.properties, record.body)
         if not isinstance(read, LeaseRecord) or read.end_ms < lease.end_ms:
             return None, 0.0  # damaged, or it was renewed

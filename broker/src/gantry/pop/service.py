@@ -116,10 +116,15 @@ class PopService:
         """Append the acknowledgements that were gathered in this turn."""
         self.append_with_acks(())
 
-    def append(self, sends: Sequence[Send], is_owed: bool = False) -> int | Refusal:
-        """Append a run; return the log's end behind it, or why nothing was written.  is_owed: also on a full disk."""
+    def append(self, sends: Sequence[Send], is_owed: bool = False, is_scanned: bool = False) -> int | Refusal:
+        """Append a run; return the log's end behind it, or why nothing was written.
+
+        is_owed: also on a full disk.  is_scanned: only leases and acknowledgements are in it, whose fields are scanned.
+        """
         owed = self.owed[:_ACKS_AT_ONCE]
-        end = append_copies(self.context.store, self.context.gate, [*owed, *sends], is_owed=is_owed)
+        end = append_copies(
+            self.context.store, self.context.gate, [*owed, *sends] if owed else sends, is_scanned, is_owed
+        )
         if owed and not isinstance(end, Refusal):
             del self.owed[: len(owed)]
         return end
