@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from gantry.errors import Refusal
 from gantry.leaves import delays, frames
 from gantry.store.settings import Flush
+from gantry.wire.bodies import loads
 from gantry.wire.codes import ResponseCode
 from testkit.popplay import Popped, ack_request, batch_ack_request, pop_request, popped
 from testkit.popstoreplay import PopPlay
@@ -56,4 +57,32 @@ def test_a_turn_that_cannot_be_written_acknowledges_and_leases_nothing() -> None
     play.gate.reopen("test")
     assert play.ask_now(ack_request(first)).ext["gantryVerdict"] == "open", "it was not acknowledged before"
     assert [one.body for one in _popped(play)] == [b"m1"]
+    play.close()
+
+
+def test_a_batch_says_which_messages_were_acknowledged_before() -> None:
+    play = PopPlay(Flush.ASYNC)
+    for number in range(4):
+        play.send(b"m%d" % number, topic="orders")
+    found = _popped(play, 4)
+    assert play.ask_now(batch_ack_request(found[1:2])).body == b""
+    assert loads(play.ask_now(batch_ack_request(found)).body) == {"stale": [[0, found[1].offset]]}
+    assert loads(play.ask_now(batch_ack_request(found)).body) == {"stale": [[0, one.offset] for one in found]}
+    assert play.pops.service.counts.acked == 4
+    play.close()
+
+
+def test_two_batches_of_a_turn_with_the_same_messages_acknowledge_them_once() -> None:
+    play = PopPlay(Flush.ASYNC)
+    for number in range(2):
+        play.send(b"m%d" % number, topic="orders")
+    found = _popped(play, 2)
+    appends = _recorded(play)
+    first, second = play.give(batch_ack_request(found)), play.give(batch_ack_request(found))
+    play.turn()
+    play.flush()
+    answers = {reply.opaque: reply for reply in play.connection.take()}
+    assert answers[first].body == b""
+    assert loads(answers[second].body) == {"stale": [[0, one.offset] for one in found]}
+    assert appends == [[b"bAck"]]
     play.close()
