@@ -15,7 +15,8 @@ import yaml
 
 from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import Image
-from gantry_operator.desired import brokers, nameservers, proxies
+from gantry_operator.desired import brokers, doors, nameservers
+from gantry_operator.doors import own_part
 from testkit.kube import clusters, renders
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
@@ -55,9 +56,10 @@ def of_the_operator(volume_group: int | None) -> Iterator[tuple[str, Any]]:
     for part in ("brokers", "nameserver"):
         document["spec"][part]["podTemplate"] |= beside
     document["spec"]["proxy"] = {"podTemplate": beside, "tls": {"secretName": "shop"}}
+    document["spec"]["queues"] = {"podTemplate": beside, "users": {"secretName": "users"}}
     cluster, image = lenient.read(document), Image("image:1", "IfNotPresent", (), volume_group)
-    assert cluster.proxy is not None
-    made = [proxies.deployment(cluster, cluster.proxy, image, proxies.ProxyShape(1, "digest"))]
+    shape = doors.DoorShape(1, "digest")
+    made = [doors.deployment(cluster, each, image, shape, own_part(cluster, each.kind)) for each in cluster.doors]
     made += nameservers.objects(cluster, image)
     made += brokers.objects(next(cluster.groups()), image, brokers.Shape(1))
     for each in made:
@@ -76,7 +78,8 @@ def offer(plane: ControlPlane, template: Any) -> None:
 def test_every_pod_is_let_in_by_a_restricted_namespace(strict: ControlPlane) -> None:
     offered = [*of_the_charts(), *of_the_operator(10001)]
     ours = {f"operator: {each}" for each in ("gantrymq", "gantrymq-crds", "gantrymq-leave", "gantrymq-test")}
-    assert {"orders-b0", "orders-ns", "orders-proxy", "cluster: gantrymq-cluster-test", *ours} <= dict(offered).keys()
+    assert {"orders-b0", "orders-ns", "orders-proxy", "orders-queues"} <= dict(offered).keys()
+    assert {"cluster: gantrymq-cluster-test", *ours} <= dict(offered).keys()
     for name, template in offered:
         try:
             offer(strict, template)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from gantry.broker.settings.config import HOT
 from gantry_operator import troubles
+from gantry_operator.api.doorspec import DOORS
 from gantry_operator.desired.brokers import as_run
+from gantry_operator.doorseen import DoorSeen
 from gantry_operator.plan import refused, settled
 from gantry_operator.podseen import Pod, seconds_of
 from gantry_operator.snapshot import GroupSeen, Snapshot
@@ -49,7 +51,7 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
         _unreachable(snapshot),
         _renewal(snapshot, now_s),
         _diverged(snapshot),
-        *_proxies(snapshot),
+        *_doors(snapshot),
     ]
 
 
@@ -64,8 +66,10 @@ def _ready(snapshot: Snapshot, step: Step | None) -> Condition:
         return Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
     if snapshot.nameservers_ready == 0:
         return Condition("Ready", False, "NoNameServer", "no name server is ready: clients cannot find the brokers")
-    if snapshot.proxy is not None and snapshot.proxies_ready == 0:
-        return Condition("Ready", False, "NoProxy", "no proxy is ready: clients that speak gRPC cannot connect")
+    for kind in (seen.kind for seen in snapshot.doors.values()):
+        if snapshot.doors_ready(kind) == 0:
+            said = f"none of the {kind.words} is ready: {kind.callers} cannot connect"
+            return Condition("Ready", False, kind.missing, said)
     served = "every group has a master that serves"
     if _is_held_back(snapshot):
         return Condition("Ready", False, "Changing", f"{served}; a change waits for the end of the pause")
@@ -80,7 +84,7 @@ def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
     cluster = snapshot.cluster
     ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
     is_missing = ready < cluster.brokers.groups * cluster.brokers.replicas
-    is_missing = is_missing or snapshot.nameservers_ready < cluster.nameservers or _waits_for_proxies(snapshot)
+    is_missing = is_missing or snapshot.nameservers_ready < cluster.nameservers or _waits_for_doors(snapshot)
     if _is_held_back(snapshot):
         return Condition("Reconciling", True, "Paused", _held_back(snapshot))
     if isinstance(step, Hold):
@@ -138,9 +142,9 @@ def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
     for pod in snapshot.nameservers:
         if pod.trouble and _is_over(pod, now_s):
             return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_nameserver(pod, image))
-    for pod in snapshot.proxies:
+    for kind, pod in ((kind, pod) for kind in DOORS for pod in snapshot.door_pods.get(kind.component, ())):
         if pod.trouble and not pod.is_going and _is_over(pod, now_s):
-            return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_proxy(pod, image))
+            return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_door(kind, pod, image))
     if said := _refused(snapshot):
         return Condition("Stalled", True, "ConfigRefused", said)
     return Condition("Stalled", False, "NoError", "")
@@ -294,24 +298,28 @@ def _diverged(snapshot: Snapshot) -> Condition:
     return Condition("Diverged", False, "NoneRefused", "")
 
 
-def _waits_for_proxies(snapshot: Snapshot) -> bool:
-    seen = snapshot.proxy
-    return seen is not None and (seen.is_rolling or not seen.is_made or snapshot.proxies_ready < seen.replicas)
+def _waits_for_doors(snapshot: Snapshot) -> bool:
+    return any(
+        seen.is_rolling or not seen.is_made or snapshot.doors_ready(seen.kind) < seen.replicas
+        for seen in snapshot.doors.values()
+    )
 
 
-def _proxies(snapshot: Snapshot) -> list[Condition]:
-    """Return the condition of the proxies; none for a cluster without any."""
-    seen, kind = snapshot.proxy, "ProxyReady"
-    if seen is None:
-        return []
+def _doors(snapshot: Snapshot) -> Iterator[Condition]:
+    """Yield the condition of each door; none for a door that the cluster does not have."""
+    return (_door(snapshot, seen) for seen in snapshot.doors.values())
+
+
+def _door(snapshot: Snapshot, seen: DoorSeen) -> Condition:
+    kind, words = seen.kind.condition, seen.kind.words
     if seen.fault is not None:
-        return [Condition(kind, False, seen.fault.reason, seen.fault.message)]
+        return Condition(kind, False, seen.fault.reason, seen.fault.message)
     if not seen.is_made:
-        return [Condition(kind, False, "NotApplied", "there is no Deployment of the proxies yet")]
+        return Condition(kind, False, "NotApplied", f"there is no Deployment of the {words} yet")
     if seen.is_rolling:
-        return [Condition(kind, False, "RollingUpdate", "pods of the proxies are replaced, one after the other")]
-    if snapshot.proxies_ready < seen.replicas:
-        return [Condition(kind, False, "PodsNotReady", "not every proxy is ready")]
+        return Condition(kind, False, "RollingUpdate", f"pods of the {words} are replaced, one after the other")
+    if snapshot.doors_ready(seen.kind) < seen.replicas:
+        return Condition(kind, False, "PodsNotReady", f"not all of the {words} are ready")
     if not seen.endpoint:
-        return [Condition(kind, False, "NoAddress", "the load balancer of the Service has no address yet")]
-    return [Condition(kind, True, "AllReady", "")]
+        return Condition(kind, False, "NoAddress", "the load balancer of the Service has no address yet")
+    return Condition(kind, True, "AllReady", "")

@@ -24,7 +24,8 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 from gantry_operator.api.brokercluster import FIELD_MANAGER, LABEL_GROUP, BrokerCluster, Document
-from gantry_operator.desired.labels import APPLIED, digest_of, of_proxies
+from gantry_operator.api.doorspec import DOORS, DoorKind
+from gantry_operator.desired.labels import APPLIED, digest_of, of_door
 from gantry_operator.snapshot import Snapshot
 
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?")
@@ -93,17 +94,20 @@ def leftover(batches: Iterable[Iterable[Document]], there: Mapping[str, Document
     return sorted(found)
 
 
-def removed_proxies(there: Mapping[str, Document], cluster: BrokerCluster) -> list[str]:
-    """Paths of the proxies' objects of a cluster without `spec.proxy`.
+def removed_doors(there: Mapping[str, Document], cluster: BrokerCluster) -> list[str]:
+    """Paths of the objects of doors that the specification has no more.
 
     The Service goes when the Deployment is gone: while a Service is there, the next pass looks for a Deployment.
     """
-    if cluster.proxy is not None:
-        return []
+    wanted = [each.kind for each in cluster.doors]
+    return [path for kind in DOORS if kind not in wanted for path in _of_door(there, cluster, kind)]
+
+
+def _of_door(there: Mapping[str, Document], cluster: BrokerCluster, kind: DoorKind) -> list[str]:
     ours = {
         path: each["kind"]
         for path, each in there.items()
-        if each["metadata"].get("labels", {}).items() >= of_proxies(cluster).items()
+        if each["metadata"].get("labels", {}).items() >= of_door(cluster, kind).items()
         if any(owner["uid"] == cluster.uid for owner in each["metadata"].get("ownerReferences", []))
     }
     has_deployment = "Deployment" in ours.values()

@@ -39,10 +39,10 @@ def of_refusals(refusals: Refusals) -> list[Hindrance]:
     return [Hindrance("Refused", refusals.message)] if refusals else []
 
 
-def of_proxies(snapshot: Snapshot) -> list[Hindrance]:
-    """Return a hindrance while the proxies cannot be changed; nothing else waits for it."""
-    fault = None if snapshot.proxy is None else snapshot.proxy.fault
-    return [] if fault is None else [Hindrance(fault.reason, fault.message)]
+def of_doors(snapshot: Snapshot) -> list[Hindrance]:
+    """Return a hindrance for each fault that keeps a door from being changed; nothing else waits for it."""
+    faults = dict.fromkeys(each.fault for each in snapshot.doors.values() if each.fault is not None)
+    return [Hindrance(each.reason, each.message) for each in faults]
 
 
 def applied(found: Iterable[Condition], hindrances: Iterable[Hindrance]) -> list[Condition]:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 from gantry_operator import volumes
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document, Group, Key
+from gantry_operator.api.doorspec import DOORS
 from gantry_operator.kube import KubeError, folder_in, lease_path, typed
 from gantry_operator.podseen import Pod, pod_seen
 from gantry_operator.snapshot import (
@@ -121,14 +122,15 @@ def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
     found = {name: pod_seen(each) for name, each in pods.items()}
     found = {name: replace(each, asked_image=asked.get(each.revision, "")) for name, each in found.items()}
     things = ListedObjects(found, sets, listed.of("Lease"), dropped)
-    nameservers, proxies = (
-        [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == component]
-        for component in ("nameserver", "proxy")
-    )
+    stateless = {
+        component: [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == component]
+        for component in ("nameserver", *(kind.component for kind in DOORS))
+    }
+    nameservers = stateless.pop("nameserver")
     groups = [_group(group, things) for group in cluster.groups()]
     differing = volumes.differing(cluster, claims)
     unseen = frozenset(listed.failed)
-    return Snapshot(cluster, groups, nameservers, proxies, sets=sets, volumes=differing, unseen=unseen)
+    return Snapshot(cluster, groups, nameservers, stateless, sets=sets, volumes=differing, unseen=unseen)
 
 
 async def missing_secrets(kube: Reads, cluster: BrokerCluster) -> list[str]:

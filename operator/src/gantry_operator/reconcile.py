@@ -22,13 +22,13 @@ from gantry_operator.act import Hands
 from gantry_operator.api.brokercluster import LABEL_ROLE, Document, Image, Key
 from gantry_operator.conditions import Condition
 from gantry_operator.desired import binding, brokers, nameservers, policies
-from gantry_operator.drift import leftover, removed_proxies
+from gantry_operator.doors import Doors
+from gantry_operator.drift import leftover, removed_doors
 from gantry_operator.events import News
 from gantry_operator.following import Followed, Following
 from gantry_operator.hindrances import Hindrance
 from gantry_operator.kube import KubeError, cluster_path
 from gantry_operator.owned import Owned
-from gantry_operator.proxies import Proxies
 from gantry_operator.refusals import Refusals, is_refusal
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
@@ -84,7 +84,7 @@ class Reconciler:
         self._following = Following(kube, watches, makes=True)
         self._hands = Hands(kube, asks, watches, clock)
         self._owned = Owned(kube)
-        self._proxies = Proxies(kube)
+        self._doors = Doors(kube)
         self._telling = Telling(kube, watches, clock)
         self._turns = Turns(kube, settings)
 
@@ -92,7 +92,7 @@ class Reconciler:
         """Run one pass; return in how many seconds the next one is due, None when the cluster does not exist."""
         found = await self._kube.get(cluster_path(key))
         if found is None:
-            for each in (self._following, self._owned, self._proxies, self._hands, self._telling):
+            for each in (self._following, self._owned, self._doors, self._hands, self._telling):
                 each.forget(key)
             return None
         followed = await self._following.begun(key, found)
@@ -169,7 +169,7 @@ class Reconciler:
         if key.key is not None:
             snapshot = await observe.answers(self._asks, snapshot, key.key, self._clock.now_ms() / 1000)
         found = [*followed.hindrances, *hakeys.replaced(key, snapshot), *hindrances.of_refusals(refusals)]
-        found += hindrances.of_proxies(snapshot)
+        found += hindrances.of_doors(snapshot)
         if snapshot.unseen & {"Pod", "StatefulSet"}:
             is_told = await self._tell_unseen(snapshot, found)
             self._raise_silent(followed)
@@ -249,9 +249,9 @@ class Reconciler:
         """Apply the objects that differ; refused ones go to `refusals`.  While paused, only name them."""
         cluster = snapshot.cluster
         there = await self._owned.look(cluster, snapshot.sets.values(), [binding.name_of(cluster)])
-        proxies = await self._proxies.look(cluster, there, refusals)
-        there, snapshot = {**there, **proxies.there}, replace(snapshot, proxy=proxies.seen)
-        wanted = [*self._wanted(snapshot, has_key), self._proxies.wanted(cluster, self._image(snapshot), proxies)]
+        doors = await self._doors.look(cluster, there, refusals)
+        there, snapshot = {**there, **doors.there}, replace(snapshot, doors=doors.seen)
+        wanted = [*self._wanted(snapshot, has_key), *self._doors.wanted(cluster, self._image(snapshot), doors)]
         differing = self._owned.differences(wanted, there)
         if cluster.wishes.is_paused:
             names = sorted(each.name for batch in differing for each in batch)
@@ -265,7 +265,7 @@ class Reconciler:
         snapshot = observe.with_sets(snapshot, outcome.applied)
         if not snapshot.unseen & {"Pod", "StatefulSet"}:
             await self._owned.remove(leftover(wanted, there, snapshot), there, refusals)
-        await self._owned.remove(removed_proxies(there, cluster), there, refusals)
+        await self._owned.remove(removed_doors(there, cluster), there, refusals)
         return snapshot, outcome.news()
 
     def _wanted(self, snapshot: Snapshot, has_key: bool) -> list[list[Document]]:

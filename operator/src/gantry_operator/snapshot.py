@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from gantry.replication.members import SyncSet, parse_set
 from gantry.replication.record import MemberDisk, Phase, parse_holder, parse_stores
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group
+from gantry_operator.api.doorspec import DoorKind
 from gantry_operator.api.wishes import ROLL
+from gantry_operator.doorseen import DoorSeen
 from gantry_operator.podseen import Pod, seconds_of
-from gantry_operator.proxyseen import ProxySeen
 
 _PREFIX = "gantrymq.io/"
 # A member that starts does not answer for a while.
@@ -147,8 +148,8 @@ class Snapshot:
     cluster: BrokerCluster
     groups: Sequence[GroupSeen]
     nameservers: Sequence[Pod] = ()
-    proxies: Sequence[Pod] = ()
-    proxy: ProxySeen | None = None  # None: without spec.proxy
+    door_pods: Mapping[str, Sequence[Pod]] = field(default_factory=dict)  # by component
+    doors: Mapping[str, DoorSeen] = field(default_factory=dict)  # by component; those of the specification
     missing_secrets: Sequence[str] = ()  # that images should be pulled with
     sets: Mapping[str, Document] = field(default_factory=dict)  # by name, as the API server has them
     volumes: Sequence[str] = ()  # what differs from spec.brokers.storage, one text for each volume
@@ -160,10 +161,9 @@ class Snapshot:
         """Return how many name servers are ready."""
         return sum(pod.works for pod in self.nameservers)
 
-    @property
-    def proxies_ready(self) -> int:
-        """Return how many proxies are ready."""
-        return sum(pod.works for pod in self.proxies)
+    def doors_ready(self, kind: DoorKind) -> int:
+        """Return how many pods of this kind of door are ready."""
+        return sum(pod.works for pod in self.door_pods.get(kind.component, ()))
 
     @property
     def image(self) -> str:

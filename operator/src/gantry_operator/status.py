@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT
+from gantry_operator.api.doorspec import DOORS
 from gantry_operator.api.wishes import FORCE, ROLL, ForcedFailover
 from gantry_operator.conditions import Condition, lasting
 from gantry_operator.desired import binding
@@ -31,7 +32,7 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
         "mode": cluster.brokers.promise.role,
         "flush": cluster.brokers.promise.flush,
         "binding": {"name": binding.name_of(cluster)},
-        **_proxy(snapshot),
+        **_doors(snapshot),
         "summary": {
             **_summary(snapshot),
             "updated": f"{members - sum(len(each.outdated) for each in snapshot.groups)}/{members}",
@@ -43,15 +44,19 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
     }
 
 
-def _proxy(snapshot: Snapshot) -> Document:
-    """Return the part about proxies; a null removes that of a cluster that has no proxies any more."""
-    seen = snapshot.proxy
-    if seen is None:
-        return {"proxy": None} if "proxy" in snapshot.cluster.status else {}
-    told = {"replicas": seen.replicas, "ready": snapshot.proxies_ready, "endpoint": seen.endpoint}
-    former = snapshot.cluster.status.get("proxy", {})
-    kept = {"nodePort": seen.node_port or None} if seen.node_port or "nodePort" in former else {}
-    return {"proxy": told | kept}
+def _doors(snapshot: Snapshot) -> Document:
+    """Return the parts about doors; a null removes that of a door that the cluster has no more."""
+    found: Document = {}
+    for kind in DOORS:
+        name, former = kind.component, snapshot.cluster.status.get(kind.component)
+        seen = snapshot.doors.get(name)
+        if seen is not None:
+            told = {"replicas": seen.replicas, "ready": snapshot.doors_ready(kind), "endpoint": seen.endpoint}
+            is_told = bool(seen.node_port) or "nodePort" in (former or {})
+            found[name] = told | ({"nodePort": seen.node_port or None} if is_told else {})
+        elif former is not None:
+            found[name] = None
+    return found
 
 
 def stalled(reason: str, message: str) -> list[Condition]:

@@ -1,6 +1,6 @@
 """Deleting a cluster with its volumes (`deletionPolicy: Delete`); with Retain the operator has nothing to do.
 
-Steps, each decided by what still exists: the sets and the proxies' Deployment, and with them the pods; when no pod is
+Steps, each decided by what still exists: the sets and the doors' Deployments, and with them the pods; when no pod is
 left, the registers and the volume claims; then the finalizer.  Failover loops go on until no pod is left, and the
 status names what the deletion waits for.  Every deletion names the uid that was seen.  When the whole namespace is
 deleted, only the finalizer is left to remove.
@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gantry_operator.api.brokercluster import FINALIZER, LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document
+from gantry_operator.api.doorspec import DOORS
 from gantry_operator.kube import cluster_path, lease_path
 
 _DEPLOYMENTS, _SETS, _PODS, _CLAIMS = "deployments", "statefulsets", "pods", "persistentvolumeclaims"
@@ -35,8 +36,9 @@ async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> str:
     labels = {LABEL_CLUSTER: cluster.key.name}
     await _delete(kube, f"/apis/apps/v1/{space}/{_SETS}", labels)
     if pods := await kube.listed(f"/api/v1/{space}/{_PODS}", labels):
-        if any(each["metadata"]["labels"].get(LABEL_COMPONENT) == "proxy" for each in pods):
-            await _delete_named(kube, f"/apis/apps/v1/{space}/{_DEPLOYMENTS}/{cluster.proxies}")
+        left = {each["metadata"]["labels"].get(LABEL_COMPONENT) for each in pods}
+        for kind in (each for each in DOORS if each.component in left):
+            await _delete_named(kube, f"/apis/apps/v1/{space}/{_DEPLOYMENTS}/{cluster.door(kind)}")
         return waits_for(pods)
     for group in cluster.groups():
         await _delete_named(kube, lease_path(cluster.key.namespace, group.name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gantry_operator.api.doorspec import DoorKind
 from gantry_operator.podseen import Pod
 from gantry_operator.snapshot import GroupSeen
 
@@ -34,9 +35,9 @@ def of_nameserver(pod: Pod, image: str) -> str:
     return _of_stateless(pod, "spec.nameserver", image)
 
 
-def of_proxy(pod: Pod, image: str) -> str:
-    """Say why a proxy's pod does not start."""
-    return _of_stateless(pod, "spec.proxy", image)
+def of_door(kind: DoorKind, pod: Pod, image: str) -> str:
+    """Say why a door's pod does not start."""
+    return _of_stateless(pod, kind.field, image)
 
 
 def _of_stateless(pod: Pod, where: str, image: str) -> str:

@@ -5,7 +5,7 @@
     pod       path and value in a broker's pod; `name_server` in a name server's; `claim` in a member's volume claim
     loop      name and value in the orders of the failover loop
     guard     path and value in the NetworkPolicy of the brokers
-    proxy     kind, path and value in the Deployment or the Service of the proxies
+    door      kind, path and value in the Deployment or the Service of the proxies, or of HTTP queues
     shown_by  a test of tests/e2e that changes this field alone
 """
 
@@ -25,7 +25,7 @@ class Effect(NamedTuple):
     claim: tuple[str, object] | None = None
     loop: tuple[str, object] | None = None
     guard: tuple[str, object] | None = None
-    proxy: tuple[str, str, object] | None = None
+    door: tuple[str, str, object] | None = None
     shown_by: str = ""
 
 
@@ -46,14 +46,14 @@ _BEFORE = {"name": "before", "image": _IMAGE, "command": ["true"]}
 _SCRATCH = {"name": "scratch", "emptyDir": {}}
 _MOUNT = {"name": "scratch", "mountPath": "/scratch"}
 _NODE_NAME = {"name": "NODE", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}}
-_PROXY, _PROXIES = "spec.proxy.", "spec.proxy.podTemplate."
+_PROXY, _QUEUES = "spec.proxy.", "spec.queues."
 _ANY_USER = "test_a_cluster_runs_with_any_user_id_where_pods_are_restricted"
 _REPLICATION, _FAILOVER = "spec.brokers.replication.", "spec.brokers.failover."
 _MEMORY = {"requests": {"memory": "64Mi"}}
 
 _TEMPLATE = "spec.template"
 _SERVER = f"{_TEMPLATE}.spec.containers.0"
-_OF_PROXIES: Mapping[str, tuple[object, str, object]] = {  # value, path in the template, value there
+_OF_DOORS: Mapping[str, tuple[object, str, object]] = {  # value, path in the template, value there
     "labels": ({"team": "tea"}, "metadata.labels.team", "tea"),
     "annotations": ({"note": "x"}, "metadata.annotations.note", "x"),
     "nodeSelector": (_LINUX, "spec.nodeSelector.kubernetes~io/os", "linux"),
@@ -66,13 +66,21 @@ _OF_PROXIES: Mapping[str, tuple[object, str, object]] = {  # value, path in the 
     "affinity.podAntiAffinity": (_PODS, f"spec.affinity.podAntiAffinity.{_PREFERRED}.#", 2),
     "sidecars": ([_BESIDE], "spec.containers.1.name", "beside"),
     "initContainers": ([_BEFORE], "spec.initContainers.0.name", "before"),
-    "volumes": ([_SCRATCH], "spec.volumes.2.name", "scratch"),
-    "volumeMounts": ([_MOUNT], "spec.containers.0.volumeMounts.2.mountPath", "/scratch"),
+    "volumes": ([_SCRATCH], "spec.volumes.-1.name", "scratch"),
+    "volumeMounts": ([_MOUNT], "spec.containers.0.volumeMounts.-1.mountPath", "/scratch"),
     "securityContext.runAsUser": (1000650000, "spec.securityContext.runAsUser", 1000650000),
     "securityContext.runAsGroup": (7, "spec.securityContext.runAsGroup", 7),
     "securityContext.fsGroup": (1000650000, "spec.securityContext.fsGroup", 1000650000),
     "securityContext.runAsNonRoot": (True, "spec.securityContext.runAsNonRoot", True),
 }
+_OF_ALL_DOORS: Mapping[str, Effect] = {
+    "replicas": Effect(4, door=("Deployment", "spec.replicas", 4)),
+    "service.type": Effect("NodePort", door=("Service", "spec.type", "NodePort")),
+    "service.annotations": Effect({"lb": "inner"}, door=("Service", "metadata.annotations.lb", "inner")),
+    "resources": Effect(_MEMORY, door=("Deployment", f"{_SERVER}.resources.requests.memory", "64Mi")),
+    **{f"podTemplate.{name}": Effect(value, door=("Deployment", f"{_TEMPLATE}.{path}", told))
+       for name, (value, path, told) in _OF_DOORS.items()},
+}  # fmt: skip
 
 EFFECTS: Mapping[str, Effect] = {
     "spec.image": Effect("", shown_by="test_an_image_that_cannot_be_pulled_is_named_and_hurts_nobody_else"),
@@ -161,16 +169,14 @@ EFFECTS: Mapping[str, Effect] = {
     f"{_POD}securityContext.fsGroup": Effect(1000650000, shown_by=_ANY_USER),
     f"{_POD}securityContext.runAsNonRoot": Effect(True, pod=("spec.securityContext.runAsNonRoot", True)),
     "spec.brokers.config": Effect({"pull.count_max": "512"}, running=("pull.count_max", 512)),
-    f"{_PROXY}replicas": Effect(4, proxy=("Deployment", "spec.replicas", 4)),
-    f"{_PROXY}workers": Effect(3, proxy=("Deployment", f"{_SERVER}.args.10", "3")),
-    f"{_PROXY}service.type": Effect("NodePort", proxy=("Service", "spec.type", "NodePort")),
-    f"{_PROXY}service.annotations": Effect({"lb": "inner"}, proxy=("Service", "metadata.annotations.lb", "inner")),
+    f"{_PROXY}workers": Effect(3, door=("Deployment", f"{_SERVER}.args.10", "3")),
     f"{_PROXY}tls.secretName": Effect(
-        "shop", proxy=("Deployment", f"{_TEMPLATE}.spec.volumes.0.projected.sources.1.secret.name", "shop")
+        "shop", door=("Deployment", f"{_TEMPLATE}.spec.volumes.0.projected.sources.1.secret.name", "shop")
     ),
-    f"{_PROXY}resources": Effect(_MEMORY, proxy=("Deployment", f"{_SERVER}.resources.requests.memory", "64Mi")),
-    **{f"{_PROXIES}{name}": Effect(value, proxy=("Deployment", f"{_TEMPLATE}.{path}", told))
-       for name, (value, path, told) in _OF_PROXIES.items()},
+    f"{_QUEUES}users.secretName": Effect(
+        "shop", door=("Deployment", f"{_TEMPLATE}.spec.volumes.0.projected.sources.1.secret.name", "shop")
+    ),
+    **{f"{door}{name}": effect for door in (_PROXY, _QUEUES) for name, effect in _OF_ALL_DOORS.items()},
     "spec.brokers.resources": Effect(_MEMORY, pod=("spec.containers.0.resources.requests.memory", "64Mi")),
 }
 

@@ -64,6 +64,7 @@ class Server:
 
     async def create(self, document: Document) -> bool:
         self.writes.append(f"create {document['kind']}")
+        document["metadata"].setdefault("resourceVersion", "1")
         assert folder_of(document)
         return self.documents.setdefault(path_of(document), document) is document
 

@@ -24,9 +24,10 @@ from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import BrokerCluster, read
 from gantry_operator.api.schema import Schema, definition
 from gantry_operator.api.wishes import FORCE
-from gantry_operator.desired import policies, proxies
+from gantry_operator.desired import doors, policies
 from gantry_operator.desired.brokers import settings
-from gantry_operator.proxyseen import proxy_seen
+from gantry_operator.doors import own_part
+from gantry_operator.doorseen import door_seen
 from gantry_operator.snapshot import GroupSeen
 from gantry_operator.watching import order_of
 from testkit.kube.clusters import document
@@ -80,22 +81,21 @@ def test_the_policy_of_brokers_does_as_the_field_says(path: str) -> None:
     assert before != after and found(after, name) == value
 
 
-@pytest.mark.parametrize("path", [path for path, effect in EFFECTS.items() if effect.proxy])
-def test_the_proxies_are_as_the_field_says(path: str) -> None:
-    effect = EFFECTS[path]
-    assert effect.proxy is not None
-    kind, where, value = effect.proxy
+@pytest.mark.parametrize("path", [path for path, effect in EFFECTS.items() if effect.door])
+def test_the_doors_are_as_the_field_says(path: str) -> None:
+    effect, component = EFFECTS[path], path.split(".")[1]
+    assert effect.door is not None
+    kind, where, value = effect.door
 
     def built(changes: Mapping[str, Any]) -> dict[str, Any]:
         made = document()
-        merge(made["spec"], {"proxy": {}} | changes)
+        made["spec"][component] = {"users": {"secretName": "users"}} if component == "queues" else {}
+        merge(made["spec"], changes)
         cluster = lenient.read(made)
-        assert cluster.proxy is not None
-        seen = proxy_seen(cluster, None, None)
-        assert seen is not None
-        shape = proxies.ProxyShape(seen.replicas, "digest")
-        objects = [*proxies.objects(cluster, cluster.proxy),
-                   proxies.deployment(cluster, cluster.proxy, cluster.image, shape)]  # fmt: skip
+        (door,) = cluster.doors
+        shape = doors.DoorShape(door_seen(cluster, door, None, None).replicas, "digest")
+        own = own_part(cluster, door.kind)
+        objects = [*doors.objects(cluster, door), doors.deployment(cluster, door, cluster.image, shape, own)]
         return next(each for each in objects if each["kind"] == kind)
 
     assert found(built(wanted({path: effect})), where) == value

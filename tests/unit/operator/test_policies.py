@@ -8,7 +8,9 @@ import pytest
 
 from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import BrokerCluster
-from gantry_operator.desired import brokers, nameservers, policies, proxies
+from gantry_operator.desired import brokers, nameservers, policies
+from gantry_operator.desired.doors import DoorShape, deployment
+from gantry_operator.doors import own_part
 from testkit.kube import flows
 from testkit.kube.clusters import document
 from testkit.kube.flows import Pod
@@ -20,9 +22,10 @@ CLIENT = {"gantrymq.io/client": "yes", "app": "shop"}
 def cluster(name: str = "orders", namespace: str = "messaging", **guard: Any) -> BrokerCluster:
     wanted = document()
     wanted["metadata"] |= {"name": name, "namespace": namespace}
-    proxy = {"workers": guard.pop("workers", 1), "service": {"type": guard.pop("service", "ClusterIP")}}
+    service = {"type": guard.pop("service", "ClusterIP")}
+    wanted["spec"]["proxy"] = {"workers": guard.pop("workers", 1), "service": service}
+    wanted["spec"]["queues"] = {"users": {"secretName": "users"}, "service": service}
     wanted["spec"]["networkPolicy"] |= guard
-    wanted["spec"]["proxy"] = proxy
     return lenient.read(wanted)
 
 
@@ -38,9 +41,9 @@ def pods(of: BrokerCluster) -> dict[str, Pod]:
         (stateful_set,) = [each for each in made if each["kind"] == "StatefulSet"]
         labels = stateful_set["spec"]["template"]["metadata"]["labels"]
         found[kind] = Pod(of.key.namespace, labels)
-    assert of.proxy is not None
-    made = proxies.deployment(of, of.proxy, image, proxies.ProxyShape(2, ""))
-    found["proxy"] = Pod(of.key.namespace, made["spec"]["template"]["metadata"]["labels"])
+    for door in of.doors:
+        made = deployment(of, door, image, DoorShape(2, ""), own_part(of, door.kind))
+        found[door.kind.component] = Pod(of.key.namespace, made["spec"]["template"]["metadata"]["labels"])
     return found
 
 
@@ -49,6 +52,8 @@ WHO = {
     "broker": pods(OURS)["broker"],
     "nameserver": pods(OURS)["nameserver"],
     "proxy": pods(OURS)["proxy"],
+    "queues": pods(OURS)["queues"],
+    "another cluster's queues": pods(OTHER)["queues"],
     "another cluster's proxy": pods(OTHER)["proxy"],
     "another cluster's broker": pods(OTHER)["broker"],
     "a broker of that name elsewhere": pods(ELSEWHERE)["broker"],
@@ -59,7 +64,8 @@ WHO = {
     "stranger here": Pod("messaging", {"app": "shop"}),
     "prometheus": Pod("monitoring", {"app": "prometheus"}),
 }
-SERVED, MEMBERS, METRICS, NAMES, GRPC = (10911, 10909), (10912, 9405), (9404,), (9876,), (8081,)
+SERVED, MEMBERS, METRICS, NAMES = (10911, 10909), (10912, 9405), (9404,), (9876,)
+GRPC, HTTP = (8081,), (9407,)
 TABLE = [
     *(("broker", who, SERVED, True) for who in ("client", "client here", "broker", "nameserver", "operator")),
     *(("broker", who, SERVED, False) for who in ("stranger", "stranger here", "prometheus")),
@@ -81,6 +87,13 @@ TABLE = [
     *(("proxy", who, GRPC, False) for who in ("stranger", "stranger here", "prometheus", "another cluster's broker")),
     *(("proxy", who, METRICS, True) for who in WHO),
     *(("proxy", who, (22, 10911), False) for who in ("client", "stranger", "operator", "broker")),
+    *(("broker", "queues", ports, True) for ports in (SERVED, METRICS)),
+    ("nameserver", "queues", NAMES, True),
+    ("broker", "another cluster's queues", SERVED, False),
+    *(("queues", who, HTTP, True) for who in ("client", "client here", "queues", "operator")),
+    *(("queues", who, HTTP, False) for who in ("stranger", "stranger here", "prometheus", "another cluster's broker")),
+    *(("queues", who, METRICS, True) for who in WHO),
+    *(("queues", who, (22, 8081, 10911), False) for who in ("client", "stranger", "operator", "broker")),
     *(("broker", who, (22, 9876), False) for who in ("client", "stranger", "operator", "broker")),
 ]
 
@@ -98,16 +111,18 @@ def test_everybody_may_be_a_client_and_still_nobody_else_is_a_member() -> None:
         assert flows.allows(made, WHO["stranger"], WHO["broker"], port)
     assert flows.allows(made, WHO["stranger"], WHO["nameserver"], 9876)
     assert flows.allows(made, WHO["stranger"], WHO["proxy"], 8081)
+    assert flows.allows(made, WHO["stranger"], WHO["queues"], 9407)
     for port in MEMBERS:
         assert not flows.allows(made, WHO["stranger"], WHO["broker"], port)
         assert flows.allows(made, WHO["operator"], WHO["broker"], port)
 
 
-def test_proxies_that_are_open_to_the_outside_are_open_to_everybody_and_brokers_are_not() -> None:
+@pytest.mark.parametrize(("door", "port"), [("proxy", 8081), ("queues", 9407)])
+def test_a_door_that_is_open_to_the_outside_is_open_to_everybody_and_brokers_are_not(door: str, port: int) -> None:
     for service in ("NodePort", "LoadBalancer"):
         made = policies.objects(cluster(service=service), HOME)
-        assert flows.allows(made, WHO["stranger"], WHO["proxy"], 8081)
-        assert not flows.allows(made, WHO["stranger"], WHO["proxy"], 22)
+        assert flows.allows(made, WHO["stranger"], WHO[door], port)
+        assert not flows.allows(made, WHO["stranger"], WHO[door], 22)
         assert not flows.allows(made, WHO["stranger"], WHO["broker"], 10911)
 
 
@@ -125,7 +140,7 @@ def test_who_wants_no_guard_has_none() -> None:
 
 def test_metrics_may_be_for_some_namespaces() -> None:
     made = policies.objects(cluster(metricsNamespaces=["monitoring"]), HOME)
-    for target in ("broker", "nameserver", "proxy"):
+    for target in ("broker", "nameserver", "proxy", "queues"):
         assert flows.allows(made, WHO["prometheus"], WHO[target], 9404)
         assert flows.allows(made, WHO["operator"], WHO[target], 9404)
         assert not flows.allows(made, WHO["stranger"], WHO[target], 9404)

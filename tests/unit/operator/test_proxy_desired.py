@@ -8,7 +8,8 @@ import pytest
 
 from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import BrokerCluster, Image
-from gantry_operator.desired import proxies
+from gantry_operator.desired import doors
+from gantry_operator.doors import own_part
 from testkit.kube.clusters import document
 
 Document = dict[str, Any]
@@ -23,8 +24,8 @@ def cluster(**proxy: object) -> BrokerCluster:
 
 def deployment(replicas: int = 2, **proxy: object) -> Document:
     of = cluster(**proxy)
-    assert of.proxy is not None
-    return proxies.deployment(of, of.proxy, IMAGE, proxies.ProxyShape(replicas, "digest"))
+    (door,) = of.doors
+    return doors.deployment(of, door, IMAGE, doors.DoorShape(replicas, "digest"), own_part(of, door.kind))
 
 
 def pod(**proxy: object) -> Document:
@@ -82,21 +83,21 @@ def test_without_a_certificate_it_makes_one_where_it_may_write() -> None:
 
 def test_every_object_goes_with_the_cluster_and_the_secret_with_the_service() -> None:
     of = cluster()
-    assert of.proxy is not None
-    made = [*proxies.objects(of, of.proxy), deployment()]
+    (door,) = of.doors
+    made = [*doors.objects(of, door), deployment()]
     assert {each["metadata"]["ownerReferences"][0]["uid"] for each in made} == {"u-1"}
-    secret = proxies.secret(of, "u-service", "a2V5")
-    (owner,) = secret["metadata"]["ownerReferences"]
-    assert owner == {"apiVersion": "v1", "kind": "Service", "name": "orders-proxy", "uid": "u-service"}
+    owner = {"apiVersion": "v1", "kind": "Service", "name": "orders-proxy", "uid": "u-service"}
+    secret = doors.secret(of, [owner], "a2V5")
+    assert secret["metadata"]["ownerReferences"] == [owner]
     names = {(each["kind"], each["metadata"]["name"]) for each in [*made, secret]}
     assert len(names) == 4 and all(each["metadata"]["namespace"] == "messaging" for each in [*made, secret])
 
 
 def test_replicas_change_no_template_and_another_secret_does() -> None:
     of = cluster()
-    assert of.proxy is not None
+    (door,) = of.doors
     one, more, other = (
-        proxies.deployment(of, of.proxy, IMAGE, proxies.ProxyShape(count, digest))["spec"]["template"]
+        doors.deployment(of, door, IMAGE, doors.DoorShape(count, digest), own_part(of, door.kind))["spec"]["template"]
         for count, digest in ((1, "a"), (5, "a"), (1, "b"))
     )
     assert one == more != other

@@ -23,11 +23,12 @@ NO_DEFAULT = {
     "spec.brokers.replication.mode", "spec.brokers.replication.maxLag", "spec.brokers.replication.minInSync",
     "spec.brokers.flush.mode", "spec.brokers.flush.interval", "spec.brokers.failover.suspectAfter",
     "spec.brokers.failover.leaseDuration",
-    "spec.proxy.replicas",  # the Deployment's own number
+    "spec.proxy.replicas", "spec.queues.replicas",  # the Deployment's own number
+    "spec.queues.users.secretName",  # must be given
     # Passed on only where they are given.
     *(
         f"spec.{whose}.podTemplate.{field}"
-        for whose in ("brokers", "nameserver", "proxy")
+        for whose in ("brokers", "nameserver", "proxy", "queues")
         for field in (
             *(f"affinity.{each}" for each in ("nodeAffinity", "podAffinity", "podAntiAffinity")),
             *(f"securityContext.{each}" for each in ("runAsUser", "runAsGroup", "fsGroup", "runAsNonRoot")),

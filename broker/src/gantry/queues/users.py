@@ -29,19 +29,27 @@ def read(path: Path) -> dict[str, str]:
     try:
         with path.open("rb") as file:
             data = file.read(_FILE_BYTES_MAX + 1)
-        text = data.decode()
-    except (OSError, UnicodeError) as error:
+    except OSError as error:
         raise ConfigError(f"{path}: the users of queues cannot be read: {error}") from error
+    return read_lines(data, str(path))
+
+
+def read_lines(data: bytes, where: str) -> dict[str, str]:
+    """Return the secrets by access id; ConfigError, which begins with `where` and shows no secret, as for `read`."""
+    try:
+        text = data.decode()
+    except UnicodeError as error:
+        raise ConfigError(f"{where}: the users of queues are no UTF-8") from error
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
         if len(words) != 2 or ":" in words[0] or len(words[0]) > _ID_CHARACTERS_MAX or words[0] in found:
-            raise ConfigError(f"{path}: line {number}: expected ID SECRET, each id once and without a colon")
+            raise ConfigError(f"{where}: line {number}: expected ID SECRET, each id once and without a colon")
         found[words[0]] = words[1]
     if not 0 < len(found) <= _USERS_MAX or len(data) > _FILE_BYTES_MAX:
-        raise ConfigError(f"{path}: {len(found)} users, expected 1 to {_USERS_MAX}, one a line: ID SECRET")
+        raise ConfigError(f"{where}: {len(found)} users, expected 1 to {_USERS_MAX}, one a line: ID SECRET")
     return found
 
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple
 
 from gantry.failover.timers import TIMERS, Timers, fitting
-from gantry_operator.api.proxyspec import Proxy, read_proxy
+from gantry_operator.api.doorspec import Door, DoorKind, Proxy, Queues, read_proxy, read_queues
 from gantry_operator.api.wishes import RequestedActions, read_wishes
 
 GROUP, VERSION, KIND, PLURAL = "gantrymq.io", "v1alpha1", "BrokerCluster", "brokerclusters"
@@ -141,6 +141,7 @@ class BrokerCluster:
     nameserver_resources: Mapping[str, Any]
     brokers: Brokers
     proxy: Proxy | None  # None: it has no proxies
+    queues: Queues | None  # None: it has no servers of HTTP queues
     drops_claims: bool
     guard: Guard
     wishes: RequestedActions
@@ -161,14 +162,18 @@ class BrokerCluster:
         return f"{self.key.name}-ha"
 
     @property
-    def proxies(self) -> str:
-        """Return the name of the Deployment and of the Service of the proxies."""
-        return f"{self.key.name}-proxy"
+    def doors(self) -> list[Door]:
+        """Return the settings that its doors have in common."""
+        return [each.door for each in (self.proxy, self.queues) if each is not None]
+
+    def door(self, kind: DoorKind) -> str:
+        """Return the name of the Deployment and of the Service of this kind of door."""
+        return f"{self.key.name}-{kind.component}"
 
     @property
-    def proxy_secret(self) -> str:
-        """Return the name of the Secret with the keys that sign receipt handles."""
-        return f"{self.proxies}-keys"
+    def handle_secret(self) -> str:
+        """Return the name of the Secret with the keys that sign receipt handles, those of all doors."""
+        return f"{self.key.name}-proxy-keys"
 
     @property
     def nameserver_addresses(self) -> list[str]:
@@ -225,6 +230,7 @@ def read(document: Mapping[str, Any]) -> BrokerCluster:
             nameserver_resources=names["resources"],
             brokers=_brokers(spec["brokers"]),
             proxy=read_proxy(spec.get("proxy")),
+            queues=read_queues(spec.get("queues")),
             drops_claims=spec["deletionPolicy"] == "Delete",
             guard=Guard(spec["networkPolicy"]["clients"], tuple(spec["networkPolicy"]["metricsNamespaces"])),
             wishes=read_wishes(about.get("annotations", {})),

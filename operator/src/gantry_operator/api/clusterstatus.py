@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gantry_operator.api.brokerfields import GROUPS_MAX
+from gantry_operator.api.doorspec import DOORS, DoorKind
 from gantry_operator.api.fields import Schema, conditions, count, keyed, shown, text
 
 REQUESTS_MAX = 8
@@ -23,7 +24,10 @@ def cluster_status() -> Schema:
                 "How clients find the cluster, in the form of servicebinding.io.",
                 {"name": text("Secret of this namespace with `nameservers`, `host` and `port`.")},
             ),
-            "proxy": shown("The proxies; not there without spec.proxy.", _proxy()),
+            **{
+                each.component: shown(f"The {each.words}; not there without {each.field}.", _door(each))
+                for each in DOORS
+            },
             "summary": shown("The cluster in numbers, each as FOUND/WANTED, for columns.", _summary()),
             "conditions": conditions(),
             "requests": keyed(
@@ -47,15 +51,15 @@ def _summary() -> Schema:
     }
 
 
-def _proxy() -> Schema:
+def _door(kind: DoorKind) -> Schema:
     return {
-        "replicas": count("Number of proxies that are wanted."),
-        "ready": count("Number of proxies whose pods are ready."),
+        "replicas": count(f"Number of {kind.words} that are wanted."),
+        "ready": count(f"Number of {kind.words} whose pods are ready."),
         "endpoint": text(
             "Address for clients, HOST:PORT: within this Kubernetes, or that of the load balancer. Empty: the load "
             "balancer has none yet."
         ),
-        "nodePort": count("Port of every node that leads to the proxies. Not there: the Service has none."),
+        "nodePort": count(f"Port of every node that leads to the {kind.words}. Not there: the Service has none."),
     }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from gantry_operator.api.brokercluster import GROUP, KIND, PLURAL
 from gantry_operator.api.brokerfields import brokers
 from gantry_operator.api.clusterstatus import cluster_status
+from gantry_operator.api.doorfields import proxy, queues
 from gantry_operator.api.fields import (
     LIVE,
     ROLLS,
@@ -24,7 +25,6 @@ from gantry_operator.api.fields import (
     words,
 )
 from gantry_operator.api.podfields import pod_template, resources
-from gantry_operator.api.proxyfields import proxy
 
 FILE = f"{GROUP}_{PLURAL}.yaml"
 NAMESERVERS_MAX, PULL_SECRETS_MAX, NAMESPACES_MAX = 5, 8, 16
@@ -67,9 +67,9 @@ def _spec() -> Schema:
         "The cluster as it should be. `{}` is a cluster of one group with three members and two name servers.",
         {
             "image": words(
-                "Image of brokers, name servers and proxies. Empty: the operator's own; when an upgrade of the "
-                "operator changes that, its setting rollout.onOperatorUpgrade says when this cluster takes the new "
-                f"one, and the condition ImageUpToDate what it waits for. {ROLLS}",
+                "Image of brokers, name servers, proxies and servers of HTTP queues. Empty: the operator's own; when "
+                "an upgrade of the operator changes that, its setting rollout.onOperatorUpgrade says when this "
+                f"cluster takes the new one, and the condition ImageUpToDate what it waits for. {ROLLS}",
                 "",
                 512,
             ),
@@ -90,8 +90,8 @@ def _spec() -> Schema:
                 "Name servers: they tell clients which brokers have a topic, and keep nothing on disk.",
                 {
                     "replicas": number(
-                        "Number of name servers. A change replaces the pods of brokers and proxies, one after the "
-                        "other, since each broker registers at every name server.",
+                        "Number of name servers. A change replaces the pods of brokers, proxies and servers of HTTP "
+                        "queues, one after the other, since each broker registers at every name server.",
                         2,
                         1,
                         NAMESERVERS_MAX,
@@ -102,6 +102,7 @@ def _spec() -> Schema:
             ),
             "brokers": brokers(),
             "proxy": proxy(),
+            "queues": queues(),
             "networkPolicy": structure(
                 "Who may connect, where the network of your Kubernetes enforces NetworkPolicies.",
                 {

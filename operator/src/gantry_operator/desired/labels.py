@@ -16,6 +16,7 @@ from gantry_operator.api.brokercluster import (
     Document,
     Group,
 )
+from gantry_operator.api.doorspec import DoorKind
 
 TERMS = f"{GROUP}/terms"  # the terms of a pod in its group (`api.terms`)
 ROLLED = f"{GROUP}/rolled"  # the value of manual-rolling-update for which a pod was made
@@ -58,9 +59,9 @@ def of_nameservers(cluster: BrokerCluster) -> dict[str, str]:
     return {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "nameserver"}
 
 
-def of_proxies(cluster: BrokerCluster) -> dict[str, str]:
-    """Return the labels of proxies.  They must never change, since selectors use them."""
-    return {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "proxy"}
+def of_door(cluster: BrokerCluster, kind: DoorKind) -> dict[str, str]:
+    """Return the labels of this kind of door.  They must never change, since selectors use them."""
+    return {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: kind.component}
 
 
 def of_group(group: Group) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The proxies of a cluster as a value: what their Deployment and Service say, and what hinders a change; pure."""
+"""A door of a cluster as a value: what its Deployment and Service say, and what hinders a change; pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gantry_operator.api.brokercluster import BrokerCluster
-from gantry_operator.api.proxyfields import REPLICAS
-from gantry_operator.api.proxyspec import LOAD_BALANCER, PORT
+from gantry_operator.api.doorfields import REPLICAS
+from gantry_operator.api.doorspec import LOAD_BALANCER, Door, DoorKind
 
 _REASON_CHARS_MAX = 300
 
 
-class ProxyFault(NamedTuple):
+class DoorFault(NamedTuple):
     """Why the Deployment cannot be applied, or makes no pods: a condition's reason and message."""
 
     reason: str
@@ -21,32 +21,31 @@ class ProxyFault(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class ProxySeen:
-    """The proxies of one cluster that has `spec.proxy`; their pods stand in the snapshot."""
+class DoorSeen:
+    """One door that the specification has; its pods stand in the snapshot."""
 
+    kind: DoorKind
     replicas: int  # wanted
     is_made: bool = False  # there is a Deployment
     is_rolling: bool = False  # not every pod is of its present template
     endpoint: str = ""  # for clients; empty: the load balancer has no address yet
     node_port: int = 0  # 0: the Service has none
-    fault: ProxyFault | None = None
+    fault: DoorFault | None = None
 
 
-def proxy_seen(
-    cluster: BrokerCluster, deployment: Mapping[str, Any] | None, service: Mapping[str, Any] | None
-) -> ProxySeen | None:
-    """Read both objects as they are; None for a cluster without `spec.proxy`."""
-    proxy = cluster.proxy
-    if proxy is None:
-        return None
+def door_seen(
+    cluster: BrokerCluster, door: Door, deployment: Mapping[str, Any] | None, service: Mapping[str, Any] | None
+) -> DoorSeen:
+    """Read both objects as they are."""
     found = REPLICAS if deployment is None else int(deployment["spec"].get("replicas", 1))
-    return ProxySeen(
-        proxy.replicas if proxy.replicas is not None else max(1, found),
+    return DoorSeen(
+        door.kind,
+        door.replicas if door.replicas is not None else max(1, found),
         deployment is not None,
         deployment is not None and _is_rolling(deployment),
-        _endpoint(cluster, service),
+        _endpoint(cluster, door, service),
         _node_port(service),
-        _refused(deployment),
+        _refused(door.kind, deployment),
     )
 
 
@@ -56,12 +55,13 @@ def _is_rolling(deployment: Mapping[str, Any]) -> bool:
     return not is_known or status.get("updatedReplicas", 0) < wanted or status.get("replicas", 0) > wanted
 
 
-def _endpoint(cluster: BrokerCluster, service: Mapping[str, Any] | None) -> str:
-    if cluster.proxy is None or cluster.proxy.service_type != LOAD_BALANCER:
-        return f"{cluster.proxies}.{cluster.key.namespace}:{PORT}"
+def _endpoint(cluster: BrokerCluster, door: Door, service: Mapping[str, Any] | None) -> str:
+    port = door.kind.port
+    if door.service_type != LOAD_BALANCER:
+        return f"{cluster.door(door.kind)}.{cluster.key.namespace}:{port}"
     balancer = {} if service is None else service.get("status", {}).get("loadBalancer", {})
     addresses = [each.get("hostname") or each.get("ip") or "" for each in balancer.get("ingress", ())]
-    return next((f"[{each}]:{PORT}" if ":" in each else f"{each}:{PORT}" for each in addresses if each), "")
+    return next((f"[{each}]:{port}" if ":" in each else f"{each}:{port}" for each in addresses if each), "")
 
 
 def _node_port(service: Mapping[str, Any] | None) -> int:
@@ -69,11 +69,11 @@ def _node_port(service: Mapping[str, Any] | None) -> int:
     return next((int(each["nodePort"]) for each in ports if each.get("nodePort")), 0)
 
 
-def _refused(deployment: Mapping[str, Any] | None) -> ProxyFault | None:
+def _refused(kind: DoorKind, deployment: Mapping[str, Any] | None) -> DoorFault | None:
     """Return why the API server takes no pods of the Deployment, such as a quota."""
     conditions = [] if deployment is None else deployment.get("status", {}).get("conditions", [])
     for each in conditions:
         if each["type"] == "ReplicaFailure" and each["status"] == "True":
             said = str(each.get("message", ""))[:_REASON_CHARS_MAX]
-            return ProxyFault("PodsRefused", f"spec.proxy: the API server refuses pods of its Deployment: {said}")
+            return DoorFault("PodsRefused", f"{kind.field}: the API server refuses pods of its Deployment: {said}")
     return None
