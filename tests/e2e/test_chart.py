@@ -86,6 +86,8 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq-cluster", "cluster.proxy.service.type=Ingress", "/cluster/proxy/service/type"),
         ("gantrymq-cluster", "cluster.proxy.tls.secretName=My_Secret", "/cluster/proxy/tls/secretName"),
         ("gantrymq-cluster", "cluster.proxy.image=x", "image"),
+        ("gantrymq-cluster", "cluster.queues.replicas=2", "users"),
+        ("gantrymq-cluster", "cluster.queues.users.secretName=My_Secret", "/cluster/queues/users/secretName"),
         ("gantrymq-cluster", "topics[0].queues.write=2", "name"),
         ("gantrymq-cluster", "topics[0].name=Tea", "/topics/0/name"),
         ("gantrymq-cluster", "topics[0].name=tea,topics[0].clusterRef.name=other", "clusterRef"),

@@ -93,6 +93,13 @@ REFUSED = [
     ("brokers: {config: {store.root: /elsewhere}}", "the operator itself sets names"),
     ("nameserver: {replicas: 0}", "spec.nameserver.replicas"),
     ("proxy: {replicas: 0}", "spec.proxy.replicas"),
+    ("queues: {}", "spec.queues.users"),
+    ("queues: {users: {}}", "spec.queues.users.secretName"),
+    ("queues: {users: {secretName: ''}}", "spec.queues.users.secretName"),
+    ("queues: {users: {secretName: s}, replicas: 0}", "spec.queues.replicas"),
+    ("queues: {users: {secretName: s}, service: {type: Ingress}}", "spec.queues.service.type"),
+    ("queues: {users: {secretName: s}, service: {annotations: {gantrymq.io/applied: x}}}", "spec.queues.service.ann"),
+    ("queues: {users: {secretName: s}, podTemplate: {sidecars: [{name: queues, image: x}]}}", "queues is the operator"),
     ("proxy: {replicas: 101}", "spec.proxy.replicas"),
     ("proxy: {workers: 0}", "spec.proxy.workers"),
     ("proxy: {service: {type: ExternalName}}", "spec.proxy.service.type"),
@@ -132,6 +139,12 @@ def test_an_empty_proxy_has_defaults_and_none_is_none(kinds: ControlPlane) -> No
     assert "proxy" not in kinds.admin.create(CLUSTERS, wanted("{}"))["spec"]
     made = kinds.admin.create(CLUSTERS, wanted("proxy: {}"))["spec"]["proxy"]
     assert made["workers"] == 1 and made["service"]["type"] == "ClusterIP" and "replicas" not in made
+
+
+def test_queues_with_users_have_defaults_and_none_are_none(kinds: ControlPlane) -> None:
+    assert "queues" not in kinds.admin.create(CLUSTERS, wanted("{}"))["spec"]
+    made = kinds.admin.create(CLUSTERS, wanted("queues: {users: {secretName: callers}}"))["spec"]["queues"]
+    assert made["service"]["type"] == "ClusterIP" and made["podTemplate"]["env"] == [] and "replicas" not in made
 
 
 def test_fields_of_kubernetes_pass_as_they_are(kinds: ControlPlane) -> None:

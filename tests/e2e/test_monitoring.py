@@ -20,23 +20,25 @@ from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.client.transaction import Outcome, Rollback, TransactionProducer
 from gantry.errors import GantryError
-from gantry_operator.monitoring import alerts, dashboards, proxyboard
+from gantry_operator.monitoring import alerts, dashboards, proxyboard, queuesboard
 from testkit import stockdashboards
 from testkit.grpcclient import GrpcClient, message
 from testkit.localplay import Cluster
+from testkit.mnscalls import MnsCaller
 from testkit.process import GantryProcess
 from testkit.prometheus import Prometheus, program, scraping
 from testkit.sources import ROOT
 
 PATIENCE_S = 120
 RULES = ROOT / "charts/gantrymq/alerts/gantrymq.yaml"
-BOARDS = (*dashboards.ALL, proxyboard.BOARD)
-ALERTS = [*(each for _, group in alerts.GROUPS for each in group), *proxyboard.ALERTS]
+BOARDS = (*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD)
+ALERTS = [*(each for _, group in alerts.GROUPS for each in group), *proxyboard.ALERTS, *queuesboard.ALERTS]
 # Panels whose series are there only when something is wrong: no load of this test makes it so, or may.
 ONLY_IN_TROUBLE = {
     "Outcome unknown, and refused": "no send is refused while the group is well (the late ones have a series)",
     "Members that disagree": "members of one group would have to subscribe differently",
     "Trouble": "brokers would have to be away, or a proxy full",
+    "Answers of the server's fault": "brokers would have to be away, or a server full",
     "Refused ends": "somebody would have to forge the end of a transaction",
 }
 
@@ -85,10 +87,15 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
     with Cluster(folder / "cluster", *flags, "--set", "transactions.immunity_s=1") as cluster:
         survey = cluster.survey()
         targets = [f"{survey.layout.address(who)}:{survey.layout.ports.http}" for who in survey.layout.members()]
-        command = [sys.executable, "-m", "gantry.cli.main", "proxy", "--namesrv", cluster.name_server]
-        command += ["--bind", "127.0.0.1", "--grpc-port", "0", "--http-port", "0"]
-        with GantryProcess(folder / "proxy", command=command) as proxy:
-            targets.append("{}:{}".format(*proxy.addresses["http"]))
+        program, ports = (sys.executable, "-m", "gantry.cli.main"), ("--bind", "127.0.0.1", "--http-port", "0")
+        where = ("--namesrv", cluster.name_server, *ports)
+        with (
+            GantryProcess(folder / "proxy", command=[*program, "proxy", *where, "--grpc-port", "0"]) as proxy,
+            GantryProcess(folder / "queues", command=[*program, "queues", *where, "--queues-port", "0"]) as queues,
+        ):
+            targets += ["{}:{}".format(*each.addresses["http"]) for each in (proxy, queues)]
+            caller = MnsCaller(queues.addresses["queues"])
+            assert caller.put("letters").status == 201 and caller.call("GET", "/queues/letters/messages").status == 404
             with scraping(folder, targets, job="rocketmq", labels={"Cluster": "local", "Env": "test"}) as prometheus:
                 asyncio.run(load(cluster.name_server, proxy.addresses["grpc"][1], 25))
                 yield prometheus, cluster.name_server
@@ -210,6 +217,14 @@ def _plays() -> dict[str, object]:
             {f"gantry_proxy_connections_refused_total{{{here}}}": "0x10 5x60"},
             "5m",
             "12m",
+        ),
+        "GantryQueuesGone": ({f'gantry_queues_ready{{{here},job="q"}}': "1 1 1 1 stale"}, "3m", "10m"),
+        "GantryQueuesReachNoBroker": ({f"gantry_queues_ready{{{here}}}": "0+0x60"}, "30s", "3m"),
+        "GantryQueuesTrouble": (
+            {f'gantry_queues_requests_total{{{here},status="500",code="InternalError"}}': "0+60x60"}, "4m", "12m",
+        ),
+        "GantryQueuesRefuseConnections": (
+            {f"gantry_queues_connections_refused_total{{{here}}}": "0x10 5x60"}, "5m", "12m",
         ),
         "GantryTransactionsGivenUp": (
             {f'gantry_transactions_moved_total{{{here},kind="given_up"}}': "0x10 2x60"},

@@ -26,17 +26,17 @@ PEM, RENEWED = (base64.b64encode(b"-----BEGIN CERTIFICATE-----\n" + each).decode
 
 
 class Shop:
-    """One cluster with proxies, and what a person does to it."""
+    """One cluster with proxies, or with another door, and what a person does to it."""
 
-    def __init__(self, plane: ControlPlane, name: str, operator: Replica) -> None:
-        self.plane, self.name, self._operator = plane, name, operator
+    def __init__(self, plane: ControlPlane, name: str, operator: Replica, door: str = "proxy") -> None:
+        self.plane, self.name, self._operator, self.door = plane, name, operator, door
         self.path = f"{CLUSTERS}/{name}"
-        self.deployment, self.service = f"{APPS}/deployments/{name}-proxy", f"{CORE}/services/{name}-proxy"
+        self.deployment, self.service = f"{APPS}/deployments/{name}-{door}", f"{CORE}/services/{name}-{door}"
         self.secret = f"{CORE}/secrets/{name}-proxy-keys"
-        self.rest = [f"{BUDGETS}/{name}-proxy", f"{POLICIES}/{name}-proxy"]
+        self.rest = [f"{BUDGETS}/{name}-{door}", f"{POLICIES}/{name}-{door}"]
 
-    def wants(self, proxy: Document | None, **spec: object) -> None:
-        self.plane.admin.merge(self.path, {"spec": {"proxy": proxy, **spec}})
+    def wants(self, door: Document | None, **spec: object) -> None:
+        self.plane.admin.merge(self.path, {"spec": {self.door: door, **spec}})
 
     def until(self, holds: Callable[[], object], what: str) -> None:
         """Until it is so; an operator that lost its Lease on a busy machine is started again, as a kubelet would."""

@@ -81,6 +81,7 @@ SECTIONS = (
             Page("operator/docs/operator.md"),
             Page("operator/docs/running.md"),
             Page("operator/docs/proxies.md"),
+            Page("operator/docs/queues.md"),
             Page("operator/docs/topics-and-groups.md"),
             Page("charts/gantrymq/README.md", "Chart gantrymq: the operator"),
             Page("charts/gantrymq-cluster/README.md", "Chart gantrymq-cluster: a cluster"),

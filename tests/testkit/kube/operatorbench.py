@@ -74,7 +74,8 @@ class Server:
         self.writes.append(f"apply {document['kind']}")
         former = self.documents.get(path_of(document), {})
         annotations = former.get("metadata", {}).get("annotations", {}) | document["metadata"]["annotations"]
-        made = document | {"metadata": document["metadata"] | {"annotations": annotations, "uid": "set"}}
+        uid = f"u-{document['kind']}-{document['metadata']['name']}"
+        made = document | {"metadata": document["metadata"] | {"annotations": annotations, "uid": uid}}
         if document["kind"] == "StatefulSet":
             made["status"] = {"observedGeneration": 0, "updateRevision": digest_of(document["spec"]["template"])[:10]}
         made = copy.deepcopy(made)

@@ -89,6 +89,14 @@ ALL = {
             *("--show-only", "templates/cluster.yaml"),
         ),
     ),
+    "cluster-with-queues": Render(
+        "gantrymq-cluster",
+        (
+            *("--set", "name=orders,cluster.queues.replicas=3,cluster.queues.users.secretName=callers"),
+            *("--set", "cluster.queues.service.annotations.lb=inner,cluster.queues.resources.requests.cpu=1"),
+            *("--show-only", "templates/cluster.yaml"),
+        ),
+    ),
 }
 
 

@@ -11,7 +11,9 @@ import yaml
 
 from gantry.broker.metrics.exposition import FAMILIES
 from gantry.proxy.metrics import KINDS, ProxyMetrics
-from gantry_operator.monitoring import alerts, dashboards, proxyboard
+from gantry.queues.metrics import KINDS as QUEUE_KINDS
+from gantry.queues.metrics import QueueMetrics
+from gantry_operator.monitoring import alerts, dashboards, proxyboard, queuesboard
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard
 from testkit.sources import ROOT
@@ -28,8 +30,16 @@ def exposed() -> set[str]:
 
 
 def of_proxies() -> set[str]:
-    text = ProxyMetrics(Counter({("SendMessage", "OK"): 1}), lambda: dict.fromkeys(KINDS, 0)).text().decode()
-    return set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    return typed(ProxyMetrics(Counter({("SendMessage", "OK"): 1}), lambda: dict.fromkeys(KINDS, 0)).text())
+
+
+def of_queues() -> set[str]:
+    answered = Counter({("POST queues messages", 201, ""): 1})
+    return typed(QueueMetrics(answered, lambda: dict.fromkeys(QUEUE_KINDS, 0)).text())
+
+
+def typed(text: bytes) -> set[str]:
+    return set(re.findall(r"^# TYPE (\S+)", text.decode(), re.MULTILINE))
 
 
 def named(text: str) -> set[str]:
@@ -48,14 +58,21 @@ def test_every_panel_asks_for_metrics_that_a_broker_exposes(dashboard: Dashboard
             assert named(query.text) and named(query.text) <= exposed(), (panel.title, query.text)
 
 
-def test_panels_and_alerts_of_proxies_ask_for_what_a_proxy_exposes() -> None:
-    asked = [query.text for panel in proxyboard.BOARD.panels for query in panel.queries]
-    for text in [*asked, *(alert.text for alert in proxyboard.ALERTS)]:
-        assert set(_METRIC.findall(text)) and set(_METRIC.findall(text)) <= of_proxies(), text
-    assert all(each.severity in ("critical", "warning") and len(each.do) > 40 for each in proxyboard.ALERTS)
+@pytest.mark.parametrize(
+    ("board", "found", "exposes"),
+    [(proxyboard.BOARD, proxyboard.ALERTS, of_proxies()), (queuesboard.BOARD, queuesboard.ALERTS, of_queues())],
+    ids=["proxies", "queues"],
+)
+def test_panels_and_alerts_of_a_door_ask_for_what_it_exposes(
+    board: Dashboard, found: tuple[alerts.Alert, ...], exposes: set[str]
+) -> None:
+    asked = [query.text for panel in board.panels for query in panel.queries]
+    for text in [*asked, *(alert.text for alert in found)]:
+        assert set(_METRIC.findall(text)) and set(_METRIC.findall(text)) <= exposes, text
+    assert all(each.severity in ("critical", "warning") and len(each.do) > 40 for each in found)
 
 
-@pytest.mark.parametrize("dashboard", [*dashboards.ALL, proxyboard.BOARD], ids=lambda each: each.uid)
+@pytest.mark.parametrize("dashboard", [*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD], ids=lambda each: each.uid)
 def test_panels_have_a_help_and_fit_the_screen(dashboard: Dashboard) -> None:
     document = json.loads(json.dumps(dashboard.to_document()))
     panels = document["panels"]
@@ -89,4 +106,4 @@ def test_the_chart_holds_what_is_generated(name: str) -> None:
 def test_the_rule_file_is_what_prometheus_reads() -> None:
     found = yaml.safe_load(files()["alerts/gantrymq.yaml"])
     others = [name for name, _ in alerts.GROUPS]
-    assert [group["name"] for group in found["groups"]] == [*others, "gantrymq-proxies", "gantrymq-operator"]
+    assert [group["name"] for group in found["groups"]] == [*others, "gantrymq-proxies", "gantrymq-queues", "gantrymq-operator"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-_KINDS = {
+KINDS = {
+    "ready": ("gantry_queues_ready", "gauge", "1 while a broker can be reached, as /readyz says."),
     "connections": ("gantry_queues_connections", "gauge", "Connections of clients."),
     "connections_refused": (
         "gantry_queues_connections_refused_total",
@@ -31,7 +32,7 @@ _KINDS = {
 
 
 class QueueMetrics:
-    """Makes the text; `answered` counts calls by call, status and code, `gauges` returns the numbers of `_KINDS`."""
+    """Makes the text; `answered` counts calls by call, status and code, `gauges` returns the numbers of `KINDS`."""
 
     def __init__(self, answered: Counter[tuple[str, int, str]], gauges: Callable[[], Mapping[str, int]]) -> None:
         self._answered = answered
@@ -41,7 +42,7 @@ class QueueMetrics:
         """Return all metrics as they are now."""
         lines: list[str] = []
         for key, value in self._gauges().items():
-            name, kind, text = _KINDS[key]
+            name, kind, text = KINDS[key]
             lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")
         name = "gantry_queues_requests_total"
         lines += (f"# HELP {name} Answered calls by call, status and code.", f"# TYPE {name} counter")

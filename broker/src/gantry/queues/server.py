@@ -225,6 +225,7 @@ class QueueServer:
     def _gauges(self) -> dict[str, int]:
         users = self._users.secrets
         return {
+            "ready": int(self._ready()[0]),
             "connections": len(self._listener.open),
             "connections_refused": self._listener.refused,
             "connections_slow": self._listener.slow,

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import yaml
 
-from gantry_operator.monitoring import alerts, dashboards, operatorboard, proxyboard
+from gantry_operator.monitoring import alerts, dashboards, operatorboard, proxyboard, queuesboard
 
 
 def files() -> dict[str, str]:
     """Return the generated files' texts, by their path in the chart."""
-    boards = [*dashboards.ALL, proxyboard.BOARD, operatorboard.BOARD]
+    boards = [*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD, operatorboard.BOARD]
     made = {f"dashboards/{each.uid}.json": json.dumps(each.to_document(), indent=1) + "\n" for each in boards}
     made["alerts/gantrymq.yaml"] = "# Generated from gantry_operator.monitoring.alerts.\n" + yaml.safe_dump(
-        alerts.to_document(proxyboard.GROUP, operatorboard.GROUP), sort_keys=False, width=120
+        alerts.to_document(proxyboard.GROUP, queuesboard.GROUP, operatorboard.GROUP), sort_keys=False, width=120
     )
     return made
 
