@@ -27,16 +27,26 @@ IN_POD = ("exec", "-i", "-n", "clients", "client", "--")
 
 
 @pytest.fixture(scope="module")
-def orders(cluster: Cluster) -> Iterator[Orders]:
+def installed(cluster: Cluster) -> Iterator[Orders]:
     found = Orders(cluster)
     found.install()
     found.apply()
     done = found.kubectl("create", "secret", "generic", "callers", "-n", HOME, f"--from-literal=users={line(APP)}")
     assert done.returncode == 0, done.stderr
-    wants(found, {"replicas": 2, "users": {"secretName": "callers"}})
-    found.until(lambda: is_served(found), "two servers are ready")
     yield found
     found.uninstall()
+
+
+@pytest.fixture
+def orders(installed: Orders) -> Orders:
+    """Two servers that know the user, and a queue."""
+    installed.cluster.admin.merge(USERS, {"stringData": {"users": line(APP)}})
+    wants(installed, {"replicas": 2, "users": {"secretName": "callers"}})
+    installed.until(lambda: is_served(installed), "two servers are ready")
+    words = (*IN_POD, "timeout", "120", "python3", "-", ADDRESS, APP, "create", QUEUE)
+    made = installed.kubectl(*words, given=SCRIPT.read_text())
+    assert made.returncode == 0, made.stderr
+    return installed
 
 
 def line(user: str) -> str:
@@ -89,8 +99,6 @@ def die(orders: Orders, pod: str) -> None:
 
 
 def test_clients_go_on_while_servers_and_the_master_die_and_are_replaced(orders: Orders) -> None:
-    made = orders.kubectl(*IN_POD, "python3", "-", ADDRESS, APP, "create", QUEUE, given=SCRIPT.read_text())
-    assert made.returncode == 0, made.stderr
     producer = running(orders, "send", QUEUE, "p", SENT, bound=("timeout", "900"))
     consumer = running(orders, "receive", QUEUE, GOT, END)
     orders.until_producing(SENT)

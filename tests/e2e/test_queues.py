@@ -21,7 +21,11 @@ GROUPS = {"Ingress": "networking.k8s.io/v1", "HorizontalPodAutoscaler": "autosca
 @pytest.fixture
 def shop(home: ControlPlane, operator: Replica) -> Shop:  # noqa: F811
     found = Shop(home, made(home), operator, "queues")
-    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"{found.name}-callers", "namespace": NAMESPACE}}
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": f"{found.name}-callers", "namespace": NAMESPACE},
+    }
     home.admin.create(f"{CORE}/secrets", secret | {"stringData": {"users": "app secret\n"}})
     found.wants({"users": {"secretName": f"{found.name}-callers"}})
     found.until(found.is_all_there, "the servers are made")
@@ -59,8 +63,15 @@ def test_they_come_follow_their_users_and_go_while_proxies_keep_the_keys(shop: S
 
 def test_ingress_and_autoscaler_of_the_document_are_taken(shop: Shop) -> None:
     text = (ROOT / "operator/docs/queues.md").read_text()
-    examples = [each for fence in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for each in yaml.safe_load_all(fence)]
-    assert [each["kind"] for each in examples] == ["BrokerCluster", "Ingress", "BrokerCluster", "HorizontalPodAutoscaler"]
+    examples = [
+        each for fence in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) for each in yaml.safe_load_all(fence)
+    ]
+    assert [each["kind"] for each in examples] == [
+        "BrokerCluster",
+        "Ingress",
+        "BrokerCluster",
+        "HorizontalPodAutoscaler",
+    ]
     for each in examples:
         each["metadata"]["namespace"] = NAMESPACE
         if each["kind"] == "BrokerCluster":

@@ -7,7 +7,7 @@
                                                              queue says that it has no message
     python3 - HOST:PORT ID:SECRET look QUEUE                 prints the status of one call that asks for the queue
 
-FILE gets a line `body,milliseconds,queue,0` for each acknowledged send, or delete, like the ledgers of `testkit.ledger`.
+FILE gets a line `body,milliseconds,queue,0` for each acknowledged send, or delete, like ledgers of `testkit.ledger`.
 Deletes go over connections of their own, so by a Service mostly to another pod than the receive.
 """
 

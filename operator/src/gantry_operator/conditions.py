@@ -142,7 +142,7 @@ def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
     for pod in snapshot.nameservers:
         if pod.trouble and _is_over(pod, now_s):
             return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_nameserver(pod, image))
-    for kind, pod in ((kind, pod) for kind in DOORS for pod in snapshot.door_pods.get(kind.component, ())):
+    for kind, pod in ((each, pod) for each in DOORS for pod in snapshot.door_pods.get(each.component, ())):
         if pod.trouble and not pod.is_going and _is_over(pod, now_s):
             return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_door(kind, pod, image))
     if said := _refused(snapshot):

@@ -1,8 +1,8 @@
 """The users' Secrets of a cluster's doors: a certificate for proxies, the users of HTTP queues.
 
 Each is read by name, since the operator may not list Secrets.  Proxies read their certificate at a start, so its digest
-belongs to the template.  HTTP queues read their users again when they change; a Secret with a wrong line is told all the
-same, since a pod that starts with it ends at once.
+belongs to the template.  HTTP queues read their users again when they change; a Secret with a wrong line is told all
+the same, since a pod that starts with it ends at once.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def _certificate_fault(name: str, secret: Mapping[str, Any] | None) -> FileFault
 
 def _users_fault(name: str, secret: Mapping[str, Any] | None) -> FileFault | None:
     where = "spec.queues.users.secretName"
-    hint = f"kubectl create secret generic {name} --from-file={USERS}=FILE makes it, with a line ID SECRET for each user"
+    hint = (
+        f"kubectl create secret generic {name} --from-file={USERS}=FILE makes it, with a line ID SECRET for each user"
+    )
     if secret is None:
         return FileFault("SecretMissing", f"{where}: there is no Secret {name} in this namespace; {hint}")
     given = (secret.get("data") or {}).get(USERS)

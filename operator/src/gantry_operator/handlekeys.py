@@ -1,9 +1,9 @@
 """The Secret with the keys that sign receipt handles, one for all doors of a cluster.
 
 It is made once, when the Service of a door is there, and its keys are not changed.  It belongs to the Services of all
-doors, and Kubernetes deletes it with the last of them: the operator may not delete Secrets.  If others deleted it, it is
-made again as it was where this process has read it, else with a new key.  A Secret that a user made has no such owner,
-and gets none.
+doors, and Kubernetes deletes it with the last of them: the operator may not delete Secrets.  If others deleted it, it
+is made again as it was where this process has read it, else with a new key.  A Secret that a user made has no such
+owner, and gets none.
 """
 
 from __future__ import annotations

@@ -106,4 +106,5 @@ def test_the_chart_holds_what_is_generated(name: str) -> None:
 def test_the_rule_file_is_what_prometheus_reads() -> None:
     found = yaml.safe_load(files()["alerts/gantrymq.yaml"])
     others = [name for name, _ in alerts.GROUPS]
-    assert [group["name"] for group in found["groups"]] == [*others, "gantrymq-proxies", "gantrymq-queues", "gantrymq-operator"]
+    more = [f"gantrymq-{part}" for part in ("proxies", "queues", "operator")]
+    assert [group["name"] for group in found["groups"]] == [*others, *more]

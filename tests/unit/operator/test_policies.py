@@ -126,6 +126,16 @@ def test_a_door_that_is_open_to_the_outside_is_open_to_everybody_and_brokers_are
         assert not flows.allows(made, WHO["stranger"], WHO["broker"], 10911)
 
 
+@pytest.mark.parametrize(("door", "other", "port"), [("proxy", "queues", 9407), ("queues", "proxy", 8081)])
+def test_a_door_that_is_open_does_not_open_the_other(door: str, other: str, port: int) -> None:
+    wanted = document()
+    wanted["spec"] |= {"proxy": {}, "queues": {"users": {"secretName": "users"}}}
+    wanted["spec"][door]["service"] = {"type": "LoadBalancer"}
+    made = policies.objects(lenient.read(wanted), HOME)
+    assert not flows.allows(made, WHO["stranger"], WHO[other], port)
+    assert flows.allows(made, WHO["client"], WHO[other], port)
+
+
 def test_metrics_of_all_workers_are_at_one_port_and_no_other_is_open() -> None:
     made = policies.objects(cluster(workers=3), HOME)
     for port, is_open in ((9404, True), (9405, False)):

@@ -177,7 +177,10 @@ def test_keys_belong_to_both_doors_and_stay_until_the_last_one_goes() -> None:
 
 def test_keys_that_a_person_made_get_no_owner() -> None:
     bench = Bench()
-    kept = {"metadata": {"name": "orders-proxy-keys", "uid": "u"}, "data": {"keys": base64.b64encode(b"k" * 32).decode()}}
+    kept = {
+        "metadata": {"name": "orders-proxy-keys", "uid": "u"},
+        "data": {"keys": base64.b64encode(b"k" * 32).decode()},
+    }
     bench.server.documents |= {KEYS: kept, USERS: callers(b"app secret\n")}
     given(bench.works(), queues=queues())
     bench.once()

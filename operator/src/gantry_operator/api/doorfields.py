@@ -1,7 +1,7 @@
 """`spec.proxy` and `spec.queues`: fields and bounds of gRPC proxies and servers of HTTP queues; pure.
 
-Neither field has a default: a cluster has them where they are written, and `proxy: {}` is enough.  Their own fields have
-defaults, which the API server fills in once the field is there.  Only the users of HTTP queues have none: a server
+Neither field has a default: a cluster has them where they are written, and `proxy: {}` is enough.  Their own fields
+have defaults, which the API server fills in once the field is there.  Only the users of HTTP queues have none: a server
 without users listens on the loopback address alone, which nobody reaches in a pod.
 """
 

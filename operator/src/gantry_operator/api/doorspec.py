@@ -17,7 +17,9 @@ CLUSTER_IP, NODE_PORT, LOAD_BALANCER = "ClusterIP", "NodePort", "LoadBalancer"
 class DoorKind(NamedTuple):
     """One kind of door: its names in objects, and its words in texts."""
 
-    component: str  # label of its pods; name of its field in spec and status, of its container; end of its objects' names
+    component: (
+        str  # label of its pods; name of its field in spec and status, of its container; end of its objects' names
+    )
     port_name: str
     port: int
     condition: str

@@ -4,8 +4,8 @@ A door keeps no state and has no rights.  All pods of all doors sign receipt han
 that one of them delivered may be acknowledged at any other one of its kind.  The digest of the files that are read only
 at a start is in the template, so a change of them replaces the pods.
 
-A rolling update has replicas - 1 pods ready at any time, and one of one.  A pod that is told to end finishes what it has
-begun (`DRAIN_S`); before that it goes on for `UNLISTED_S`, in which the Service stops leading to it.
+A rolling update has replicas - 1 pods ready at any time, and one of one.  A pod that is told to end finishes what it
+has begun (`DRAIN_S`); before that it goes on for `UNLISTED_S`, in which the Service stops leading to it.
 """
 
 from __future__ import annotations

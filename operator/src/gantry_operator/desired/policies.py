@@ -1,7 +1,7 @@
 """Network policies of a cluster: for its name servers, its brokers and, where it has them, its doors; pure.
 
     10911, 10909, 9876   clients: pods of any namespace with the label gantrymq.io/client=yes, or all
-    8081, 9407           the same clients; all where the Service of the proxies, or of HTTP queues, is open to the outside
+    8081, 9407           the same clients; all where the Service of the proxies, or the queues, is open to the outside
     10912, 9405          members of the same cluster and the operator: replication, and orders to members
     9404                 all, or named namespaces: metrics and probes, which contain nothing confidential
 

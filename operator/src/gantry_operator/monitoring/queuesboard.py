@@ -1,7 +1,7 @@
 """The dashboard and the alerts of the servers of HTTP queues.
 
-Servers have no state: a missing one costs capacity, and its clients go to another one.  Without any of them no client of
-HTTP queues is served, so that is worth a critical alert.
+Servers have no state: a missing one costs capacity, and its clients go to another one.  Without any of them no client
+of HTTP queues is served, so that is worth a critical alert.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ BOARD = Dashboard(
         Row(
             "Clients of HTTP queues",
             (
-                lines(
-                    "Connections by server", "Uneven: clients keep theirs.", Query(of("gantry_queues_connections"))
-                ),
+                lines("Connections by server", "Uneven: clients keep theirs.", Query(of("gantry_queues_connections"))),
                 lines(
                     "HTTP connections refused",
                     "More than 20 000 at one server: add replicas.",
@@ -89,8 +87,8 @@ ALERTS = (
         "2m",
         "critical",
         "No server of HTTP queues answers any more: their clients are not served",
-        "Do its pods run (kubectl get pods -l gantrymq.io/component=queues)? Their log says why they end. If the servers "
-        "were removed on purpose, the alert ends within an hour.",
+        "Do its pods run (kubectl get pods -l gantrymq.io/component=queues)? Their log says why they end. If the "
+        "servers were removed on purpose, the alert ends within an hour.",
     ),
     Alert(
         "GantryQueuesReachNoBroker",
