@@ -100,6 +100,14 @@ REFUSED = [
     ("queues: {users: {secretName: s}, service: {type: Ingress}}", "spec.queues.service.type"),
     ("queues: {users: {secretName: s}, service: {annotations: {gantrymq.io/applied: x}}}", "spec.queues.service.ann"),
     ("queues: {users: {secretName: s}, podTemplate: {sidecars: [{name: queues, image: x}]}}", "queues is the operator"),
+    (
+        "queues: {users: {secretName: s}, podTemplate: {volumes: [{name: secret, emptyDir: {}}]}}",
+        "podTemplate.volumes: secret ",
+    ),
+    (
+        "queues: {users: {secretName: s}, podTemplate: {volumeMounts: [{name: x, mountPath: /etc/gantrymq/x}]}}",
+        "Mounts: below /etc/gantrymq ",
+    ),
     ("proxy: {replicas: 101}", "spec.proxy.replicas"),
     ("proxy: {workers: 0}", "spec.proxy.workers"),
     ("proxy: {service: {type: ExternalName}}", "spec.proxy.service.type"),

@@ -202,13 +202,14 @@ def _volumes(own: Sequence[str]) -> Schema:
         {"name": _word("Name of the volume, for volumeMounts.", 63) | {"pattern": _LABEL}},
         ["name"],
     )
+    said = "are the operator's own volumes" if len(own) > 1 else "is the operator's own volume"
     told = f"Volumes for sidecars and volumeMounts, as in a pod's `volumes`. Default: none but the operator's. {ROLLS}"
     return keyed(told, volume, "name", VOLUMES_MAX) | {
         "default": [],
         "x-kubernetes-validations": [
             rule(
                 f"self.all(v, !(v.name in {list(own)}))",
-                f"podTemplate.volumes: {', '.join(own)} are the operator's own volumes",
+                f"podTemplate.volumes: {', '.join(own)} {said}",
             )
         ],
     }
