@@ -94,8 +94,9 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
             GantryProcess(folder / "queues", command=[*program, "queues", *where, "--queues-port", "0"]) as queues,
         ):
             targets += ["{}:{}".format(*each.addresses["http"]) for each in (proxy, queues)]
-            caller = MnsCaller(queues.addresses["queues"])
-            assert caller.put("letters").status == 201 and caller.call("GET", "/queues/letters/messages").status == 404
+            with MnsCaller(queues.addresses["queues"]) as caller:
+                assert caller.put("letters").status == 201
+                assert caller.call("GET", "/queues/letters/messages").status == 404
             with scraping(folder, targets, job="rocketmq", labels={"Cluster": "local", "Env": "test"}) as prometheus:
                 asyncio.run(load(cluster.name_server, proxy.addresses["grpc"][1], 25))
                 yield prometheus, cluster.name_server
