@@ -1,5 +1,7 @@
 """Which handle of a message is valid."""
 
+import random
+
 import pytest
 
 from gantry.pop import book as book_module
@@ -122,3 +124,47 @@ def test_the_number_of_moved_messages_is_bounded(monkeypatch: pytest.MonkeyPatch
     assert [verdict(book, 10, 500, offset) for offset in (10, 11, 13)] == [Verdict.DONE, Verdict.STALE, Verdict.STALE]
     book.moved(key, [14], 3000, 2000)  # the others have ended
     assert len(book._moved) == 1
+
+
+def test_a_handle_that_is_not_valid_and_a_new_lease_look_at_their_own_messages_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    book = LeaseBook(1_000, 1_000)
+    for offset in range(300):
+        book.add(record(offset, 500 + offset), 0)
+    gone = book.find(LeaseKey(*QUEUE, 7, 507))
+    assert gone is not None
+    book.close(gone, [7])
+    verdict(book, 7, 507, 7)
+    looked: list[int] = []
+    offsets_of = book_module.OpenLease.offsets_of
+
+    def counted(lease: book_module.OpenLease, bits: int) -> list[int]:
+        looked.append(lease.key.start)
+        return offsets_of(lease, bits)
+
+    monkeypatch.setattr(book_module.OpenLease, "offsets_of", counted)
+    assert verdict(book, 7, 507, 7) is Verdict.DONE
+    assert verdict(book, 8, 400, 8) is Verdict.STALE
+    book.add(record(9, 2_000), 0)
+    assert verdict(book, 9, 509, 9) is Verdict.STALE and verdict(book, 9, 2_000, 9) is Verdict.OPEN
+    assert set(looked) <= {9}, "a walk over all leases of a queue for each request stops the broker"
+
+
+def test_who_has_a_message_is_known_after_any_changes() -> None:
+    chance = random.Random(20)
+    for _ in range(40):
+        book = LeaseBook(1_000, 1_000)
+        for step in range(60):
+            leases = list(book.all())
+            if leases and chance.random() < 0.4:
+                lease = chance.choice(leases)
+                few = chance.sample(lease.offsets, chance.randint(1, len(lease.offsets)))
+                book.end(lease) if chance.random() < 0.3 else book.close(lease, sorted(few))
+            else:
+                offsets = sorted(chance.sample(range(30), chance.randint(1, 6)))
+                book.add(record(offsets[0], chance.randrange(500, 600), *offsets), 0)
+            wanted = sorted(chance.sample(range(30), 5))
+            shared = {one.key: [at for at in one.open_offsets() if at in wanted] for one in book.all()}
+            found = {one.key: sorted(common) for one, common in book.overlaps(QUEUE, wanted)}
+            assert found == {key: common for key, common in shared.items() if common}, step

@@ -12,7 +12,8 @@ message the one with the later pop time counts, in whichever order they are adde
 later end is renewed and keeps its handles.
 
 A lease is forgotten when none of its messages is open: what a handle means then is read from the handle itself, see
-`Verdict`.  So memory is bounded by the number of open messages: some 0.4 KB a lease and 40 bytes a message.  Of each
+`Verdict`.  So memory is bounded by the number of open messages: some 0.4 KB a lease and 40 bytes a message, and 100
+more where handles were used that were not valid, or messages were leased again.  Of each
 queue that was ever leased the newest pop time is kept, so that pop times grow also when the clock was set back: a start
 may find leases that have ended, and they must not count more than newer ones.
 
@@ -111,11 +112,36 @@ class OpenLease:
 class _Queue:
     """The open leases of one queue, by (start, pop time)."""
 
-    __slots__ = ("leases", "open")
+    __slots__ = ("_holders", "leases", "open")
 
     def __init__(self) -> None:
         self.leases: dict[tuple[int, int], OpenLease] = {}
         self.open = 0  # messages
+        # The lease of each open message.  Most queues never need it, so it is made when it is asked for first.
+        self._holders: dict[int, OpenLease] | None = None
+
+    def holding(self, offsets: Sequence[int]) -> dict[OpenLease, list[int]]:
+        """Return the leases that have any of these offsets open, with those offsets."""
+        holders = self._holders
+        if holders is None:
+            holders = self._holders = {at: one for one in self.leases.values() for at in one.open_offsets()}
+        found: dict[OpenLease, list[int]] = {}
+        for offset in offsets:
+            one = holders.get(offset)
+            if one is not None:
+                found.setdefault(one, []).append(offset)
+        return found
+
+    def opened(self, lease: OpenLease) -> None:
+        """Note that all open messages of a lease are open from now on."""
+        if self._holders is not None:
+            self._holders.update(dict.fromkeys(lease.open_offsets(), lease))
+
+    def closed(self, lease: OpenLease, bits: int) -> None:
+        """Note that these messages of a lease are not open any more."""
+        if self._holders is not None:
+            for offset in lease.offsets_of(bits):
+                self._holders.pop(offset, None)
 
 
 class LeaseBook:
@@ -165,9 +191,7 @@ class LeaseBook:
         known = self._queues.get(queue)
         if known is None or offsets[0] >= self._leased[queue][0]:
             return []
-        wanted = set(offsets)
-        shared = [(one, [at for at in one.open_offsets() if at in wanted]) for one in known.leases.values()]
-        return [(one, common) for one, common in shared if common]
+        return list(known.holding(offsets).items())
 
     def add(self, record: LeaseRecord, revive_queue: int) -> OpenLease | None:
         """Enter a lease, and close its messages in older ones; None when newer ones have all its messages."""
@@ -186,19 +210,18 @@ class LeaseBook:
             self._tidy(key[:3], queue)
             return None
         queue.leases[key[3:]] = lease
+        queue.opened(lease)
         self.leases += 1
         self._count(queue, lease.open.bit_count())
         self.on_change(lease, lease.open, 1)
         return lease
 
     def _supersede(self, queue: _Queue, lease: OpenLease) -> None:
-        for other in list(queue.leases.values()):
-            if other.offsets[0] > lease.offsets[-1] or other.offsets[-1] < lease.offsets[0]:
-                continue
+        for other, common in queue.holding(lease.offsets).items():
             if other.key.pop_ms <= lease.key.pop_ms:
-                self._close(queue, other, other.mask(lease.offsets))
+                self._close(queue, other, other.mask(common))
             else:
-                lease.open &= ~lease.mask(other.open_offsets())
+                lease.open &= ~lease.mask(common)
 
     def find(self, key: Key) -> OpenLease | None:
         """Return an open lease; None when none of its messages is open."""
@@ -237,6 +260,7 @@ class LeaseBook:
     def _close(self, queue: _Queue, lease: OpenLease, bits: int) -> None:
         bits &= lease.open
         lease.open &= ~bits
+        queue.closed(lease, bits)
         is_room = queue.open >= self._queue_max > queue.open - bits.bit_count()
         self._count(queue, -bits.bit_count())
         self.on_change(lease, bits, -1)
