@@ -86,6 +86,16 @@ def test_any_body_of_another_producer_can_be_given(body: bytes) -> None:
     assert xmlin.read(xmlout.document("M", xmlout.element("B", text))).child_texts()["B"] == text
 
 
+@given(st.text(st.characters()))
+def test_what_xml_cannot_hold_never_makes_an_answer_unreadable(text: str) -> None:
+    """As ids and properties of other producers, and as the host that a client names."""
+    answers = [xmlout.document("Message", xmlout.element("MessageId", text)), xmlout.error("C", text, "1", text)]
+    for answer in answers:
+        for element in ElementTree.fromstring(answer):
+            held = "".join(one if xmlout.is_text(one) else "?" for one in text)
+            assert element.text in (held or None, "C", "1"), "nothing else is lost"
+
+
 def test_an_error_has_what_xml_can_hold_of_its_text() -> None:
     root = ElementTree.fromstring(xmlout.error("Code", "a\x00<\ud800>", "R", "H"))
     assert [one.text for one in root] == ["Code", "a?<?>", "R", "H"]

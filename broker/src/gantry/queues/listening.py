@@ -2,10 +2,11 @@
 
     connected -> hearing -> calling -> idle -> hearing ...
                  whole head within HEAD_S      closed after IDLE_S
-                 whole body within BODY_S
+                 whole body within BODY_S; those of all connections together have BODIES_BYTES_MAX
+                 the answer is read within ANSWER_S
 
 aiohttp's low-level server is used, without its router: one handler for all requests.  A connection that begins a
-request and does not finish it in time is closed, so slow clients hold a bounded number of connections for a bounded
+request and does not finish it in time, or does not read the answer, is closed, so slow clients hold a bounded number of connections for a bounded
 time.  A handler is cancelled when its client goes.  Whatever cannot be parsed is answered with a document, like every
 other error, and the connection ends.
 """
@@ -25,6 +26,8 @@ CONNECTIONS_MAX = 20_000
 HEAD_S = 10.0
 IDLE_S = 75.0
 BODY_S = 30.0
+ANSWER_S = 60.0
+BODIES_BYTES_MAX = 256 << 20  # of all calls under way
 BODY_BYTES_MAX = 4 << 20  # sixteen messages of 64 KiB, each character of them as a reference
 LINE_BYTES_MAX = 8190
 HEADERS_MAX = 64
@@ -75,16 +78,16 @@ class HttpListener:
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(_SWEEP_S)
-            limit = loop.time() - HEAD_S
-            for connection in [one for one in self.open if one.has_been_slow(limit)]:
+            now = loop.time()
+            for connection in [one for one in self.open if one.has_been_slow(now)]:
                 self.slow += 1
-                connection.force_close()
+                connection.cut_off()
 
 
 class QueueConnection(web.RequestHandler):
     """One connection."""
 
-    __slots__ = ("_begun_at", "_bounds", "_is_calling")
+    __slots__ = ("_answered_at", "_begun_at", "_bounds", "_is_calling")
 
     def __init__(self, bounds: HttpListener, server: web.Server) -> None:
         loop = asyncio.get_running_loop()
@@ -101,6 +104,7 @@ class QueueConnection(web.RequestHandler):
         )
         self._bounds = bounds
         self._begun_at: float | None = loop.time()  # of a request whose head is not whole; a new connection owes one
+        self._answered_at = 0.0
         self._is_calling = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -131,10 +135,22 @@ class QueueConnection(web.RequestHandler):
         """Note that the call has ended; what came meanwhile is the next request."""
         self._is_calling = False
         self._begun_at = None
+        self._answered_at = asyncio.get_running_loop().time()
 
-    def has_been_slow(self, limit: float) -> bool:
-        """Return whether a request began before this loop time and its head is not whole yet."""
-        return not self._is_calling and self._begun_at is not None and self._begun_at < limit
+    def has_been_slow(self, now: float) -> bool:
+        """Return whether the client takes longer than it may, for the head of a request or for reading an answer."""
+        if self._is_calling or self.transport is None:
+            return False
+        if self._begun_at is not None and self._begun_at < now - HEAD_S:
+            return True
+        return self._answered_at < now - ANSWER_S and cast(Any, self.transport).get_write_buffer_size() > 0
+
+    def cut_off(self) -> None:
+        """Close the connection, and drop what the client has not read: it may never do so."""
+        transport = self.transport
+        self.force_close()
+        if transport is not None:
+            cast(asyncio.Transport, transport).abort()
 
     def handle_error(
         self,
@@ -151,17 +167,53 @@ class QueueConnection(web.RequestHandler):
         return found
 
 
-async def body_of(request: web.BaseRequest, expects: bool) -> bytes | None:
+class BodiesFullError(Exception):
+    """All bodies together are too long."""
+
+
+class BodyRoom:
+    """Counts the bytes of bodies that are in memory; `most` of them are allowed at a time."""
+
+    def __init__(self, most: int = BODIES_BYTES_MAX) -> None:
+        self.most = most
+        self.taken = 0
+
+
+class BodyShare:
+    """What one call has of it; `end` when the call ends."""
+
+    __slots__ = ("_room", "_taken")
+
+    def __init__(self, room: BodyRoom) -> None:
+        self._room = room
+        self._taken = 0
+
+    def take(self, count: int) -> None:
+        """Take so many bytes more; BodiesFullError when there are too many."""
+        self._room.taken += count
+        self._taken += count
+        if self._room.taken > self._room.most:
+            raise BodiesFullError(f"the calls under way have bodies of more than {self._room.most} bytes")
+
+    def end(self) -> None:
+        """Give all back."""
+        self._room.taken -= self._taken
+        self._taken = 0
+
+
+async def body_of(request: web.BaseRequest, expects: bool, share: BodyShare) -> bytes | None:
     """Return the body of a request, asking for it first when the client waits; None when it is longer than allowed.
 
-    TimeoutError when it does not come in time, ConnectionError when the client goes before its end.
+    TimeoutError when it does not come in time, ConnectionError when the client goes before its end, BodiesFullError.
     """
     content: Any = request.content
     length = request.content_length
     if length is not None and length > BODY_BYTES_MAX:
         return None
     if content.is_eof():
-        return bytes(content.read_nowait(-1)) if request.body_exists else b""
+        body = bytes(content.read_nowait(-1))
+        share.take(len(body))
+        return body
     if expects and request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     parts: list[bytes] = []
@@ -172,5 +224,6 @@ async def body_of(request: web.BaseRequest, expects: bool) -> bytes | None:
             count += len(part)
             if count > BODY_BYTES_MAX:
                 return None
+            share.take(len(part))
             parts.append(part)
     return b"".join(parts)

@@ -29,7 +29,16 @@ from gantry.queues import calls, faults, signature, xmlout
 from gantry.queues.calls import CallAnswer, CallDoor, QueueCall
 from gantry.queues.faults import QueueFaultError
 from gantry.queues.handles import QueueHandles
-from gantry.queues.listening import BODY_BYTES_MAX, BODY_S, HttpListener, QueueConnection, body_of
+from gantry.queues.listening import (
+    BODY_BYTES_MAX,
+    BODY_S,
+    BodiesFullError,
+    BodyRoom,
+    BodyShare,
+    HttpListener,
+    QueueConnection,
+    body_of,
+)
 from gantry.queues.metrics import QueueMetrics
 from gantry.queues.queuecalls import QueueCalls, QueueParts
 from gantry.queues.receiving import QueueReceives
@@ -94,6 +103,7 @@ class QueueServer:
         self._doors = DoorTable(doors)
         self._names = frozenset(doors)
         self._listener = HttpListener(self._handle, self._unparsed)
+        self._bodies = BodyRoom()
         self._reach = Reach(self.brokers.masters, self.brokers.knock)
         self._http: HealthServer | None = None
         self._following: asyncio.Task[None] | None = None
@@ -149,13 +159,14 @@ class QueueServer:
         host = request.headers.get("Host", "")
         path: tuple[str, ...] = ()
         is_whole = True
+        share = BodyShare(self._bodies)
         try:
             target = calls.relative(request.raw_path)
             path, query = calls.split(target)
             headers = {name.lower(): value for name, value in request.headers.items()}
             user = self._checked(request.method, target, headers)
             is_whole = False
-            body = await self._body(request, headers)
+            body = await self._body(request, headers, share)
             is_whole = True
             call = QueueCall(request.method, target, path, query, headers, body, user, host)
             answer = await self._doors.serve(call)
@@ -168,6 +179,7 @@ class QueueServer:
             host_id = f"http://{host[:255]}"
             answer = CallAnswer(fault.status, xmlout.error(fault.code, fault.text, request_id, host_id))
         finally:
+            share.end()
             connection.answered()
         self.answered[self._label(request.method, path), answer.status, code] += 1
         response = self._response(answer, request_id)
@@ -181,14 +193,16 @@ class QueueServer:
             return ""
         return signature.check(method, target, headers, users, self._clock.now_ms() / 1000)
 
-    async def _body(self, request: web.BaseRequest, headers: Mapping[str, str]) -> bytes:
+    async def _body(self, request: web.BaseRequest, headers: Mapping[str, str], share: BodyShare) -> bytes:
         if not request.body_exists:
             return b""
         expects = headers.get("expect", "").lower() == "100-continue"
         try:
-            body = await body_of(request, expects)
+            body = await body_of(request, expects, share)
         except TimeoutError as error:
             raise QueueFaultError(408, "RequestTimeout", f"the body did not come within {BODY_S:g} s") from error
+        except BodiesFullError as error:
+            raise QueueFaultError(503, "ServiceUnavailable", f"{error}; try again later") from error
         except web.RequestPayloadError as error:
             text = "the body ends before its length, or is not framed"
             raise QueueFaultError(400, "InvalidArgument", text) from error

@@ -1,7 +1,7 @@
 """Documents that clients get, written by hand: the hot ones are a handful of elements.  Pure.
 
-Text is what XML 1.0 can hold.  A carriage return travels as a reference, because readers turn it into a line feed
-otherwise.
+A carriage return travels as a reference, because readers turn it into a line feed otherwise.  What XML 1.0 cannot hold
+at all becomes a question mark: one such id or property of a remoting producer would make a whole answer unreadable.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from collections.abc import Iterable
 NAMESPACE = "http://mns.aliyuncs.com/doc/v1"
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
 _ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
-_SPECIAL = re.compile("[&<>\r]")
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# The characters that are neither markup nor a carriage return, and that XML can hold.
+_SPECIAL = re.compile("[^\t\n\x20-%'-;=?-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def escaped(text: str) -> str:
     """Return a text as the content of an element."""
-    return text.translate(_ESCAPES) if _SPECIAL.search(text) else text
+    return _NO_XML.sub("?", text).translate(_ESCAPES) if _SPECIAL.search(text) else text
 
 
 def is_text(text: str) -> bool:
@@ -43,6 +44,5 @@ def listing(root: str, item: str, contents: Iterable[str]) -> bytes:
 
 def error(code: str, message: str, request_id: str, host_id: str) -> bytes:
     """Return the document of an error."""
-    clean = _NO_XML.sub("?", message)
-    texts = {"Code": code, "Message": clean, "RequestId": request_id, "HostId": host_id}
+    texts = {"Code": code, "Message": message, "RequestId": request_id, "HostId": host_id}
     return document("Error", "".join(element(name, text) for name, text in texts.items()))
