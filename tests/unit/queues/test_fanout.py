@@ -197,3 +197,18 @@ async def test_nothing_is_forwarded_for_a_subscription_that_this_server_ended() 
     await asyncio.sleep(0)
     assert forward.workers == 0
     await forward.close()
+
+
+async def test_a_broker_that_answers_at_once_without_messages_is_not_asked_again_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fanout, "_PAUSE_S", 3600.0)
+    broker = Broker()
+    broker.answers = [PopResult(PopStatus.EMPTY, ()) for _ in range(50)]
+    forward = forwarding(broker, Subscriber(), subscription())
+    forward.start()
+    await broker.until(lambda: broker.pops)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert len(broker.pops) == 1
+    await forward.close()

@@ -38,6 +38,7 @@ class Masters:
     returned: list[int] = field(default_factory=list)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     gate: asyncio.Event | None = None  # pops wait for it
+    routeless: list[GantryError] = field(default_factory=list)  # what routes fail with after the pops of a round
 
     @property
     def session(self) -> Masters:
@@ -52,6 +53,8 @@ class Masters:
         return self
 
     async def to_read(self, topic: str) -> list[MessageQueue]:
+        if self.asked and self.routeless:
+            raise self.routeless.pop(0)
         return [MessageQueue(topic, name, number) for name in self.names for number in range(16)]
 
     def master(self, queue: MessageQueue) -> str:
@@ -103,6 +106,28 @@ async def test_a_call_that_does_not_wait_is_empty_after_every_master_was_asked()
     assert await receives.receive(QUEUE, 1, 0) == []
     assert sorted(masters.pops()) == [("a", 1), ("b", 1), ("c", 1)]
     assert not [one for one in masters.asked if one[1] == "hold"]
+    await receives.close()
+
+
+async def test_a_call_goes_on_when_the_route_is_not_known_for_a_moment() -> None:
+    masters = Masters(("a",), routeless=[UnreachableError("no name server answers")])
+    receives = QueueReceives(masters)  # type: ignore[arg-type]
+    call = asyncio.ensure_future(receives.receive(QUEUE, 1, 30))
+    await until(lambda: call.done() or [one for one in masters.asked if one[1] == "hold"])
+    assert not call.done(), "an empty answer long before its time has clients ask again and again"
+    masters.stock["a"] = [popped(1)]
+    masters.news.set()
+    assert bodies(await call) == [b"m1"]
+    await receives.close()
+
+
+async def test_a_call_is_told_that_its_queue_was_deleted_while_it_waits() -> None:
+    gone = RefusedError(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+    masters = Masters(("a",), routeless=[gone])
+    receives = QueueReceives(masters)  # type: ignore[arg-type]
+    with pytest.raises(QueueFaultError) as caught:
+        await receives.receive(QUEUE, 1, 30)
+    assert caught.value.code == "QueueNotExist"
     await receives.close()
 
 

@@ -23,6 +23,7 @@ from gantry.pop.service import PopService
 from gantry.store import births
 
 _AT_ONCE = 256
+_DROPPED_AT_ONCE = 10_000  # some 2 ms
 _NO_MESSAGE = 0  # a birth of an entry without a record
 _SECONDS_MAX = (1 << 32) - 1
 
@@ -42,13 +43,15 @@ class _Window:
     def end(self) -> int:
         return self.start + len(self.births)
 
-    def drop_before(self, offset: int) -> None:
-        count = offset - self.start
+    def drop_before(self, offset: int) -> bool:
+        """Drop some of the messages before this offset; return whether all are dropped."""
+        count = min(offset - self.start, _DROPPED_AT_ONCE)
         for born_s in self.births[:count]:
             if born_s != _NO_MESSAGE:
                 self.living.add(born_s, -1)
         del self.births[:count]
-        self.start = offset
+        self.start += count
+        return self.start == offset
 
     def append(self, born_s: int) -> None:
         self.births.append(born_s)
@@ -132,7 +135,8 @@ class QueuePopulation:
                 self._windows.pop(queue, None)
                 return
             window = self._windows[queue] = _Window(start)
-        window.drop_before(start)
+        while not window.drop_before(start):
+            yield ()
         while window.end < high and self.is_current:
             end = window.end
             places = reader.places(*queue, end, min(_AT_ONCE, high - end))

@@ -44,6 +44,7 @@ _POP_COUNT = 16
 _LEASE_S = 30.0  # longer than one attempt with all its waits, and how long a killed server delays its messages
 _WAIT_S = 15.0
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 10.0
+_HASTY_S = 0.1  # an empty answer to a pop that was to be held
 _OUTAGES = (UnreachableError, OutcomeUnknownError)
 
 Deliver = Callable[[TopicSubscription, PublishedMessage, PoppedMessage], Awaitable[None]]
@@ -167,6 +168,7 @@ class FanOut:
                 from_first=True,
             )
             try:
+                asked_at = asyncio.get_running_loop().time()
                 result = await self._brokers.popping.pop(MessageQueue(key.topic, key.master, ANY_QUEUE), settings)
             except GantryError as error:
                 log.info("topic %s, subscription %s, %s: %s", key.topic, one.name, key.master, error)
@@ -174,8 +176,9 @@ class FanOut:
                 pause_s = min(_PAUSE_MAX_S, 2 * pause_s)
                 continue
             if result.status is not PopStatus.FOUND:
-                # A broker that holds too many pops answers at once.
-                await asyncio.sleep(pause_s if result.status is PopStatus.TOO_MANY else 0)
+                # A broker answers at once when it holds too many pops, or when all that it has was popped.
+                is_hasty = asyncio.get_running_loop().time() - asked_at < _HASTY_S
+                await asyncio.sleep(pause_s if is_hasty or result.status is PopStatus.TOO_MANY else 0)
                 continue
             pause_s = _PAUSE_S
             popped, others = matching(result.messages, settings.subscription)

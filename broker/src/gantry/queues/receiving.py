@@ -209,8 +209,12 @@ class _Worker:
                 if not has_found:
                     self._answer_late()
                 self._is_popping = False
-                if self._waiters and not has_found:
-                    await self._hold()
+                try:
+                    if self._waiters and not has_found:
+                        await self._hold()
+                except GantryError as error:
+                    self._failed(error)
+                    await asyncio.sleep(_PAUSE_S)
         finally:
             self._on_end(self)
             for task in self._news.values():
@@ -311,7 +315,10 @@ class _Worker:
                 waiter.future.set_exception(no_queue(self.queue.name) if is_final else failure)
 
     async def _hold(self) -> None:
-        """Wait until a master may have messages, or a call came that needs another round, or none is left."""
+        """Wait until a master may have messages, or a call came that needs another round, or none is left.
+
+        The errors of routes.
+        """
         for name in sorted({one.broker_name for one in await self._brokers.routes.to_read(self.queue.name)}):
             task = self._news.get(name)
             if task is None or task.done():

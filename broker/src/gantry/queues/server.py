@@ -49,7 +49,7 @@ from gantry.queues.table import KnownQueues
 from gantry.queues.topicservice import TopicService
 from gantry.queues.users import Users
 from gantry.transport.http import HealthServer
-from gantry.transport.tasks import cancelled
+from gantry.transport.tasks import cancelled, essential
 
 log = logging.getLogger(__name__)
 
@@ -116,7 +116,7 @@ class QueueServer:
         settings = self._settings
         self.brokers.start(self._fail)
         self._reach.start()
-        self._following = asyncio.create_task(self._users.follow(), name="gantry-queues-users")
+        self._following = essential(self._users.follow(), "gantry-queues-users", self._fail)
         if settings.http_port is not None:
             metrics = QueueMetrics(self.answered, self._gauges)
             self._http = HealthServer(

@@ -82,11 +82,12 @@ class QueueSettles:
                 done[index] = None if await self._settled(queue.name, place, future, deadline) else no_message()
             except GantryError as error:
                 done[index] = error
-        for index in others:
-            try:
-                await self.delete(queue, handles[index])
-            except GantryError as error:
-                done[index] = error
+        recalls = [self.delete(queue, handles[index]) for index in others]  # together: each may wait for a failover
+        for index, result in zip(others, await asyncio.gather(*recalls, return_exceptions=True), strict=True):
+            if isinstance(result, GantryError):
+                done[index] = result
+            elif result is not None:
+                raise result
         return done
 
     async def change(self, queue: KnownQueue, handle: str, seconds: int) -> str:

@@ -60,6 +60,7 @@ class Users:
         self.secrets: Mapping[str, str] | None = None if path is None else read(path)
         self._path = path
         self._mark = _mark(path)
+        self._failure = ""  # of the last reading
 
     async def follow(self) -> None:
         """Read the file whenever it changes, until cancelled."""
@@ -72,12 +73,15 @@ class Users:
         mark = _mark(path)
         if mark == self._mark:
             return
-        self._mark = mark
         try:
             self.secrets = read(path)
         except ConfigError as error:
-            log.error("%s; the users stay as they were", error)
+            # Tried again: rights and descriptors change without a change of the file.
+            if str(error) != self._failure:
+                log.error("%s; the users stay as they were", error)
+            self._failure = str(error)
         else:
+            self._mark, self._failure = mark, ""
             log.info("%s: %d users", path, len(self.secrets))
 
 
