@@ -6,7 +6,10 @@ import asyncio
 
 import pytest
 
+from gantry.model.population import Population
 from gantry.model.topic import TopicConfig
+from gantry.pop import population
+from gantry.pop.population import QueuePopulation
 from testkit.queueplay import GROUP, QUEUE, QueuePlay
 
 
@@ -132,6 +135,24 @@ def test_a_count_costs_only_what_came_since_the_last_one(monkeypatch: pytest.Mon
     play.put(b"m")
     assert play.stats() == (1_001, 0, 0)
     assert sum(read) == 1
+
+
+def test_what_went_since_the_last_count_is_dropped_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(population, "_DROPPED_AT_ONCE", 10)
+    play = QueuePlay(life_s=3_600)
+    for _ in range(100):
+        play.send(b"m", QUEUE, 3)
+    play.flush()
+    assert play.stats() == (100, 0, 0)
+    taken = [play.take(16) for _ in range(6)]
+    dropped: list[int] = []
+    add = Population.add
+    monkeypatch.setattr(Population, "add", lambda self, *born: (dropped.append(1), add(self, *born))[1])
+    most = 0
+    for _ in QueuePopulation.counting(play.pops.stats.populations.of(GROUP, QUEUE)):
+        most, dropped[:] = max(most, len(dropped)), []
+    assert most <= 10, "a count after hours would stop the broker for seconds"
+    assert play.stats() == (100 - sum(map(len, taken)), sum(map(len, taken)), 0)
 
 
 def test_only_a_queue_has_numbers() -> None:

@@ -16,7 +16,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from gantry.errors import GantryError, RefusedError
-from gantry.transport.tasks import cancelled
+from gantry.transport.tasks import cancelled, watched
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +42,23 @@ class Reach:
         self._failure = "no broker has answered yet"
         self._turn = 0
         self._looking: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     def start(self) -> None:
         """Begin to look."""
-        self._looking = asyncio.create_task(self._keep(), name="gantry-gateway-reach")
+        if self._is_closed:
+            return
+        self._looking = watched(self._keep(), "gantry-gateway-reach", self._begin_again)
+
+    def _begin_again(self, error: BaseException | None) -> None:
+        """Look again after an error of this program: a gateway that never looks is never ready."""
+        log.error("looking for brokers failed and begins again", exc_info=error)
+        self._failure = repr(error)
+        asyncio.get_running_loop().call_later(_AGAIN_S, self.start)
 
     async def close(self) -> None:
         """Look no more."""
+        self._is_closed = True
         if self._looking is not None:
             await cancelled([self._looking])
 
