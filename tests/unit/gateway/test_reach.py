@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from gantry.errors import RefusedError, UnreachableError
+from gantry.gateway import reach as reach_module
 from gantry.gateway.reach import Reach
+from testkit.turning import until
 
 
 class Cluster:
@@ -73,3 +77,19 @@ async def test_name_servers_that_are_silent_do_not_hang_a_look() -> None:
     reach = Reach(silent, Cluster().ask)
     assert not await asyncio.wait_for(reach.look(), 60)
     assert "no answer within" in reach.verdict()[1]
+
+
+async def test_a_gateway_looks_again_after_an_error_of_this_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reach_module, "_AGAIN_S", 0.01)
+    cluster = Cluster(a="answers")
+    failures = [KeyError("a fault of ours")]
+
+    async def masters() -> dict[str, str]:
+        if failures:
+            raise failures.pop()
+        return await cluster.masters()
+
+    reach = Reach(masters, cluster.ask)
+    reach.start()
+    await until(lambda: reach.verdict()[0])
+    await reach.close()
