@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 _ASK_S = 3.0
 _PATIENCE_S = 1.0  # for a new answer where there is an old one
 _FRESH_S = 5.0  # how long the type of a topic and the configuration of a group are kept
+_SILENT_S = 10.0  # after a request that was not answered, the next calls do not wait for another
 _KEPT_MAX = 5_000
 _GROUPS_MAX = 1_900  # producer groups of a heartbeat; brokers take 2 000 entries
 _PAUSE_S = 0.2
@@ -79,12 +80,17 @@ class Fresh(Generic[T]):
         now = asyncio.get_running_loop().time()
         asked_at, future = self._known.get(name, (-self._fresh_s, None))
         if future is None or now - asked_at >= self._fresh_s:
+            is_silent = future is not None and now - asked_at < _SILENT_S and (not future.done() or _failed(future))
+            if is_silent and future is not None and not future.done() and name in self._answers:
+                return self._answers[name]  # the request that is under way ends by its own time
             future = asyncio.ensure_future(self._ask(name))
             future.add_done_callback(_retrieved)
             self._known[name] = now, future
             self._known.move_to_end(name)
             while len(self._known) > _KEPT_MAX:
                 self._known.popitem(last=False)
+            if is_silent and name in self._answers:
+                return self._answers[name]
         try:
             async with asyncio.timeout(_PATIENCE_S if name in self._answers else None):
                 answer = await asyncio.shield(future)
@@ -107,6 +113,10 @@ class Fresh(Generic[T]):
     def _dropped(self, name: str, future: asyncio.Future[T]) -> None:
         if self._known.get(name, (0.0, None))[1] is future:
             del self._known[name]
+
+
+def _failed(future: asyncio.Future[T]) -> bool:
+    return future.cancelled() or isinstance(future.exception(), (UnreachableError, OutcomeUnknownError))
 
 
 def _retrieved(future: asyncio.Future[T]) -> None:
