@@ -36,7 +36,7 @@ async def test_only_the_first_call_waits_for_a_server_that_does_not_answer(monke
     await asyncio.sleep(0)
     assert await fresh.get("a") == 1
     await asyncio.sleep(0)
-    assert len(asked) == 3, "it is asked again, and nobody waits"
+    assert len(asked) == 3, "it is asked again, and it is hardly waited for"
     asked[-1].set_result(2)
     await asyncio.sleep(0)
     await asyncio.sleep(0)

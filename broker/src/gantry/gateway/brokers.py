@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _ASK_S = 3.0
 _PATIENCE_S = 1.0  # for a new answer where there is an old one
 _FRESH_S = 5.0  # how long the type of a topic and the configuration of a group are kept
-_SILENT_S = 10.0  # after a request that was not answered, the next calls do not wait for another
+_SILENT_S, _SHORT_S = 10.0, 0.05  # so soon after a request that was not answered, the next one is waited for so long
 _KEPT_MAX = 5_000
 _GROUPS_MAX = 1_900  # producer groups of a heartbeat; brokers take 2 000 entries
 _PAUSE_S = 0.2
@@ -77,7 +77,7 @@ class Fresh(Generic[T]):
 
         A refusal is an answer: the value is not known any more.
         """
-        now = asyncio.get_running_loop().time()
+        now, patience_s = asyncio.get_running_loop().time(), _PATIENCE_S
         asked_at, future = self._known.get(name, (-self._fresh_s, None))
         if future is None or now - asked_at >= self._fresh_s:
             is_silent = future is not None and now - asked_at < _SILENT_S and (not future.done() or _failed(future))
@@ -89,10 +89,10 @@ class Fresh(Generic[T]):
             self._known.move_to_end(name)
             while len(self._known) > _KEPT_MAX:
                 self._known.popitem(last=False)
-            if is_silent and name in self._answers:
-                return self._answers[name]
+            if is_silent:
+                patience_s = _SHORT_S
         try:
-            async with asyncio.timeout(_PATIENCE_S if name in self._answers else None):
+            async with asyncio.timeout(patience_s if name in self._answers else None):
                 answer = await asyncio.shield(future)
         except (UnreachableError, OutcomeUnknownError, TimeoutError):
             # Kept for `fresh_s`, so that not every call waits for silent servers.
