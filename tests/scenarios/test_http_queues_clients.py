@@ -217,22 +217,6 @@ def test_what_cannot_be_parsed_is_answered_with_an_error_and_ends(
         assert mns.call("GET", "/queues").status == 200, "others are served"
 
 
-def test_a_host_that_is_no_text_is_answered(open_to_all: GantryProcess) -> None:
-    with closing(_connection(open_to_all)) as client:
-        client.sendall(b"GET /queues/nobody HTTP/1.1\r\nHost: \xff\xfe\r\nConnection: close\r\n\r\n")
-        answer = client.makefile("rb").read()
-    assert answer.startswith(b"HTTP/1.1 404 ") and b"QueueNotExist" in answer
-
-
-def test_bodies_are_counted_for_their_calls_only(open_to_all: GantryProcess) -> None:
-    wrong = b"<Message>" + b"x" * (4_000_000)
-    with MnsCaller(open_to_all.addresses["queues"]) as caller:
-        caller.put("bodies")
-        for _ in range(70):  # 280 MB of them, one after the other
-            refused = caller.call("POST", "/queues/bodies/messages", wrong)
-            assert refused.code == "MalformedXML"
-
-
 def test_a_body_that_is_shorter_than_its_length_does_nothing(open_to_all: GantryProcess) -> None:
     with MnsCaller(open_to_all.addresses["queues"]) as mns:
         mns.put("short")

@@ -9,6 +9,7 @@ import pytest
 from gantry.errors import OutcomeUnknownError
 from gantry.gateway import brokers
 from gantry.gateway.brokers import Fresh
+from testkit.turning import until
 
 
 async def test_only_the_first_call_waits_for_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,8 +22,7 @@ async def test_only_the_first_call_waits_for_a_server_that_does_not_answer(monke
 
     async def answered(value: int) -> int:
         call = asyncio.ensure_future(fresh.get("a"))
-        while not asked or asked[-1].done():
-            await asyncio.sleep(0)
+        await until(lambda: asked and not asked[-1].done())
         asked[-1].set_result(value)
         return await call
 

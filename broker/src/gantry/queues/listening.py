@@ -6,8 +6,8 @@
                  the answer is read within ANSWER_S
 
 aiohttp's low-level server is used, without its router: one handler for all requests.  A connection that begins a
-request and does not finish it in time, or does not read the answer, is closed, so slow clients hold a bounded number of connections for a bounded
-time.  A handler is cancelled when its client goes.  Whatever cannot be parsed is answered with a document, like every
+request and does not finish it in time, or does not read the answer, is closed, so slow clients hold a bounded number of
+connections for a bounded time.  A handler is cancelled when its client goes.  Whatever cannot be parsed is answered with a document, like every
 other error, and the connection ends.
 """
 
@@ -150,7 +150,7 @@ class QueueConnection(web.RequestHandler):
         transport = self.transport
         self.force_close()
         if transport is not None:
-            cast(asyncio.Transport, transport).abort()
+            transport.abort()
 
     def handle_error(
         self,
