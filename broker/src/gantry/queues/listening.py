@@ -7,8 +7,8 @@
 
 aiohttp's low-level server is used, without its router: one handler for all requests.  A connection that begins a
 request and does not finish it in time, or does not read the answer, is closed, so slow clients hold a bounded number of
-connections for a bounded time.  A handler is cancelled when its client goes.  Whatever cannot be parsed is answered with a document, like every
-other error, and the connection ends.
+connections for a bounded time.  A handler is cancelled when its client goes.  Whatever cannot be parsed is
+answered with a document, like every other error, and the connection ends.
 """
 
 from __future__ import annotations
