@@ -216,3 +216,34 @@ def test_the_offset_of_a_move_is_not_saved_before_its_lease_is_kept() -> None:
     play.crash()  # the offsets were saved, the lease was not
     play.pass_durably(2_000, 500)
     assert [one.body for one in play.take()] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("is_deleted", [True, False])
+def test_a_message_that_is_moved_while_an_older_lease_has_it_has_one_handle_also_after_a_crash(
+    is_deleted: bool,
+) -> None:
+    play = long_ago(a=1, b=2)
+    former, other = play.take(visibility_ms=2 * HOUR_MS)  # the other one keeps the segment
+    play.offsets.reset(GROUP, QUEUE, 0, 0, marks=False)
+    clean(play)
+    assert play.pops.service.counts.moved == 1
+    assert play.done(former) == "stale"
+    (one,) = play.take(visibility_ms=4 * HOUR_MS)
+    assert not is_deleted or play.done(one) == "open"
+    play.offsets.file.save_now()
+    play.crash(random.Random(1))
+    assert play.done(former) == "stale"
+    play.pass_durably(3 * HOUR_MS, 60_000)
+    assert [found.body for found in play.take()] == [other.body]
+    assert is_deleted or play.done(one) == "open"
+
+
+def test_messages_come_without_an_end_when_nobody_has_set_up_the_group() -> None:
+    play = QueuePlay(LIFE_S)
+    play.groups.delete(GROUP)
+    play.put(b"m")
+    for number in range(20):
+        (one,) = play.take(visibility_ms=1_000)
+        assert (one.body, one.times) == (b"m", number)
+        play.pass_durably(2_000)
+    assert [name for name, _ in play.store.queues() if name.startswith("%DLQ%")] == []

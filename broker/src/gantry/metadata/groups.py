@@ -4,6 +4,9 @@ A group is created when a consumer of it first appears, unless that is switched 
 `autoCreateSubscriptionGroup`), or by an administrator.  The groups that RocketMQ's tools use are always there.  The
 document is RocketMQ's `subscriptionGroup.json`; its table of forbidden topics is kept and obeyed for reading.
 
+The groups of HTTP queues and of subscriptions to HTTP topics are made without dead letters: a broker that was away, or
+is new, meets them first with a pop, and the server that pops counts attempts itself.
+
 `ensure` is called for every pull and is one look-up for a group that exists.
 """
 
@@ -16,7 +19,7 @@ from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
-from gantry.model import documents, names
+from gantry.model import documents, httpqueue, httptopic, names
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ, DataVersion
 from gantry.store import statefile
@@ -61,14 +64,15 @@ class Groups:
         return iter(list(self._table.values()))
 
     def ensure(self, name: str) -> GroupConfig | None:
-        """The group, made with RocketMQ's defaults if need be; None when it may not be made."""
+        """The group, made with defaults if need be, RocketMQ's for most; None when it may not be made."""
         known = self._table.get(name)
         if known is not None:
             return known
         is_allowed = self._settings.auto_create or names.is_system_group(name)
         if not is_allowed or self._is_full or names.group_fault(name) is not None:
             return None
-        config = GroupConfig(name)
+        is_over_http = name == httpqueue.GROUP or name.startswith(httptopic.GROUP_PREFIX)
+        config = GroupConfig(name, retry_times_max=httpqueue.RETRIES_MAX) if is_over_http else GroupConfig(name)
         self._change(config)
         return config
 

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 GROUP = "gantry-queues"
 """The group that consumes every queue."""
 PRIORITIES = 16
+RETRIES_MAX = (1 << 31) - 2
+"""Of the groups of queues and subscriptions: the broker makes no dead letters of their messages."""
 
 PREFIX = "gantry.queue."
 ID = f"{PREFIX}id"

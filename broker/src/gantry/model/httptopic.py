@@ -17,6 +17,8 @@ LOGGING = f"{PREFIX}logging"
 CREATED_S = f"{PREFIX}created_s"
 MODIFIED_S = f"{PREFIX}modified_s"
 SUBSCRIPTION = f"{PREFIX}sub."
+GROUP_PREFIX = "gantry-sub-"
+"""Begins the name of the group of each subscription."""
 
 SUBSCRIPTIONS_MAX = 200
 """How many attributes of subscriptions a topic may have, those of deleted ones included."""

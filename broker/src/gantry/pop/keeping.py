@@ -174,6 +174,7 @@ class QueueKeeper:
         revive_queue = self._reviver.idle_queue()
         if revive_queue is None or context.groups.ensure(httpqueue.GROUP) is None:
             return False
+        service.settle()  # what was acknowledged in this turn is not acknowledged again
         now_ms = context.clock.now_ms()
         made = []
         for number in range(0, len(offsets), records.COUNT_MAX):
@@ -183,8 +184,13 @@ class QueueKeeper:
             made.append(LeaseRecord(key, now_ms, piece, "", service.generation(queue[0]), is_move=True))
         place, at = service.place(revive_queue), context.store.written.offset
         sends = [records.ended_message(lease, place, at) for lease in made]
+        # Open in other leases when the group was set back; they must not deliver them again, also after a crash.
+        older = service.book.overlaps((httpqueue.GROUP, *queue), offsets)
+        sends += [service.moved(lease, common) for lease, common in older]
         if isinstance(service.append(sends, is_owed=True), Refusal):
             return False
+        for lease, common in older:
+            service.book.moved(lease.key, common, lease.end_ms, now_ms)
         for lease in made:
             service.enter(lease, revive_queue, log_offset)
         return True

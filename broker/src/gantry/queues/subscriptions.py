@@ -69,7 +69,7 @@ class TopicSubscription:
     @property
     def group(self) -> str:
         """The consumer group that reads the topic for this subscription."""
-        return f"gantry-sub-{self.identity}"
+        return f"{httptopic.GROUP_PREFIX}{self.identity}"
 
     @property
     def queue(self) -> str:

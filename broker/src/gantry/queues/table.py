@@ -26,7 +26,7 @@ from gantry.client.requests.question import Question
 from gantry.client.requests.queue_requests import QueueStats, stats
 from gantry.errors import GantryError, RefusedError
 from gantry.gateway.brokers import Brokers, Fresh
-from gantry.model.httpqueue import GROUP, PRIORITIES
+from gantry.model.httpqueue import GROUP, PRIORITIES, RETRIES_MAX
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
 from gantry.pop.handle import retry_topic
@@ -44,7 +44,6 @@ _ASK_S = 3.0
 _STATS_S = 8.0  # longer than a failover of a few seconds
 _ROUTE_S, _ROUTE_PAUSE_S = 3.0, 0.05
 _REPAIRS_MAX = 100  # at a time
-_RETRIES_MAX = (1 << 31) - 2  # MNS has no dead letters: a message comes again until its life ends
 
 Found = Mapping[str, TopicConfig | None]
 """A topic's configuration by group; None where the master does not have it."""
@@ -211,7 +210,7 @@ class KnownQueues:
 
     async def _put(self, address: str, queue: KnownQueue, found: TopicConfig | None) -> None:
         if address not in self._grouped:
-            config = GroupConfig(GROUP, retry_queues=PRIORITIES, retry_times_max=_RETRIES_MAX)
+            config = GroupConfig(GROUP, retry_queues=PRIORITIES, retry_times_max=RETRIES_MAX)
             await self._tell(address, admin_requests.put_group(config))
             self._grouped.add(address)
         old = None if found is None else attributes.of_topic(queue.name, found.attributes)

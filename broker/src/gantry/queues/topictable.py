@@ -43,7 +43,6 @@ _ASK_S = 3.0
 _ROUTE_S, _ROUTE_PAUSE_S = 3.0, 0.05
 _POPPED_S = 60.0  # after the end of a subscription; servers follow it within two seconds
 _REPAIRS_MAX = 20  # at a time
-_RETRIES_MAX = (1 << 31) - 2  # the server counts itself: `notifications`
 _Found = Mapping[str, TopicConfig | None]  # by broker group; None: this master does not have it
 
 
@@ -280,7 +279,7 @@ class KnownTopics:
     async def _begin_group(self, topic: str, one: TopicSubscription) -> None:
         """Make the group of a new subscription on all masters, at the end of what the topic has."""
         for address in (await self._brokers.masters()).values():
-            config = GroupConfig(one.group, retry_times_max=_RETRIES_MAX)
+            config = GroupConfig(one.group, retry_times_max=httpqueue.RETRIES_MAX)
             await self._tell(address, admin_requests.put_group(config))
             stats = await self._brokers.session.ask(address, topicstats.topic_stats(topic), _ASK_S)
             for queue, (_, end) in stats.ends.items():
