@@ -64,6 +64,29 @@ def test_calls_and_handles_go_on_at_the_next_master(tmp_path: Path) -> None:
                 _check(cluster, mns, address)
 
 
+def test_a_queue_that_is_deleted_while_a_group_has_no_master_stays_deleted(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster", "--groups", "2", "--replicas", "2") as cluster:
+        command = [sys.executable, "-m", "gantry.cli.main", "queues", "--namesrv", cluster.name_server]
+        command += ["--queues-port", "0", "--http-port", "-1"]
+        (tmp_path / "queues").mkdir()
+        for group in range(2):
+            cluster.until_all_in_sync(group)
+        started = GantryProcess(tmp_path / "queues/server", command=command)
+        with started as process, MnsCaller(process.addresses["queues"]) as mns:
+            assert mns.put(QUEUE).status == 201
+            for number in range(8):
+                assert mns.send(QUEUE, f"m{number}").status == 201
+            epoch = cluster.record(0).epoch
+            cluster.do("kill", "broker-a", "--master")
+            _until(lambda: mns.call("DELETE", f"/queues/{QUEUE}").status == 204)
+            cluster.until_served(epoch, 0)
+            _until(lambda: mns.put("other").status == 201)
+            found = {mns.call("GET", f"/queues/{QUEUE}").code for _ in range(200)}
+            assert found == {"QueueNotExist"}
+            assert mns.put(QUEUE).status == 201
+            assert mns.receive(QUEUE).code == "MessageNotExist"
+
+
 def _check(cluster: Cluster, mns: MnsCaller, address: tuple[str, int]) -> None:
     assert mns.put(QUEUE, VisibilityTimeout=3600).status == 201
     for number in range(8):

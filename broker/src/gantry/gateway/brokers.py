@@ -144,7 +144,7 @@ class Brokers:
         self._announced: frozenset[str] = frozenset()
         self._attributes = Fresh(self._ask_attributes)
         self._groups = Fresh(self._ask_group)
-        self._masters = Fresh(self._ask_masters)
+        self._cluster = Fresh(self._ask_cluster)
         self._meeting: asyncio.Task[None] | None = None
 
     def start(self, fail: Callable[[str], None]) -> None:
@@ -195,11 +195,26 @@ class Brokers:
 
     async def masters(self) -> dict[str, str]:
         """Return the addresses of all masters by group; UnreachableError when no name server answers."""
-        return await self._masters.get("")
+        masters = (await self._cluster.get("")).masters()
+        if not masters:
+            self.doubt_masters()  # one may come at any time
+        return masters
+
+    async def every_master(self) -> dict[str, str]:
+        """Return the same for a change that has to reach all groups; UnreachableError when one has no master now.
+
+        Such a group would keep what the others change or delete, and its next master would bring it back.
+        """
+        cluster = await self._cluster.get("")
+        lacking = sorted(name for name, data in cluster.groups.items() if data.master is None)
+        if lacking:
+            self.doubt_masters()
+            raise UnreachableError(f"{', '.join(lacking[:5])}: no master of this broker group is registered; try again")
+        return some_master(cluster.masters())
 
     def doubt_masters(self) -> None:
         """Ask for the masters again before their next use, because one did not answer."""
-        self._masters.forget("")
+        self._cluster.forget("")
 
     async def master_of(self, broker: str) -> str:
         """Return the address of a broker group's master; UnreachableError when it has none now."""
@@ -287,8 +302,8 @@ class Brokers:
             found.update(broker.master for broker in route.brokers if broker.master is not None)
         return found
 
-    async def _ask_masters(self, _: str) -> dict[str, str]:
-        return (await self.session.ask_nameserver(admin_requests.cluster_info())).masters()
+    async def _ask_cluster(self, _: str) -> admin_requests.Cluster:
+        return await self.session.ask_nameserver(admin_requests.cluster_info())
 
     async def _ask_attributes(self, topic: str) -> Mapping[str, str]:
         route = await self.routes.route(topic)
@@ -316,3 +331,10 @@ class Brokers:
         if is_missing or failure is None:
             return None
         raise failure
+
+
+def some_master(masters: dict[str, str]) -> dict[str, str]:
+    """Return the masters; UnreachableError when there is none: then nobody knows what the cluster has."""
+    if not masters:
+        raise UnreachableError("no broker with a master is registered; start one, or try again after a failover")
+    return masters

@@ -7,8 +7,9 @@
     get       every master is asked, at most once a second; the newest answer counts
 
 A master that lacks a queue, or has other values, gets them after the next get: it was not there when they were written.
-A master that is registered and does not answer fails every call that would have to know what it has: a second
-incarnation made beside it would have its queue deleted when it is back.
+A master that is registered and does not answer fails every call that would have to know what it has, and a group
+without a master fails every change: a second incarnation made beside it would have its queue deleted when it is back,
+and what is deleted beside it would come back.  Without any master nothing is known: that is no missing queue.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gantry.client.requests import admin_requests, questions
 from gantry.client.requests.question import Question
 from gantry.client.requests.queue_requests import QueueStats, stats
 from gantry.errors import GantryError, RefusedError
-from gantry.gateway.brokers import Brokers, Fresh
+from gantry.gateway.brokers import Brokers, Fresh, some_master
 from gantry.model.httpqueue import GROUP, PRIORITIES, RETRIES_MAX
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
@@ -82,7 +83,7 @@ class KnownQueues:
         """Make a queue. Return False when it is there with equal settings; 409 when they differ."""
         attributes.check_name(name)
         async with self._alone(name):
-            found = await self._look(name)
+            found = await self._look(name, await self._brokers.every_master())
             queue = _newest(name, found)
             is_new = queue is None
             if any(config is not None and _TOPIC_ID in config.attributes for config in found.values()):
@@ -102,7 +103,7 @@ class KnownQueues:
     async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> None:
         """Change the settings of a queue on all masters; QueueFaultError QueueNotExist."""
         async with self._alone(name):
-            found = await self._look(attributes.check_name(name))
+            found = await self._look(attributes.check_name(name), await self._brokers.every_master())
             queue = _newest(name, found)
             if queue is None:
                 raise no_queue(name)
@@ -112,10 +113,10 @@ class KnownQueues:
     async def delete(self, name: str) -> None:
         """Delete a queue with its messages; nothing happens when there is none, or only a topic of this name."""
         async with self._alone(name):
-            found = await self._look(attributes.check_name(name))
+            masters = await self._brokers.every_master()
+            found = await self._look(attributes.check_name(name), masters)
             if _newest(name, found) is None:
                 return
-            masters = await self._brokers.masters()
             topics = [name, retry_topic(name, GROUP)]
             for topic in topics:
                 for address in masters.values():
@@ -127,7 +128,7 @@ class KnownQueues:
 
     async def stats(self, name: str) -> QueueStats:
         """Return the numbers of messages, summed over all masters; the error of one that does not answer in time."""
-        names = sorted(await self._brokers.masters())
+        names = sorted(some_master(await self._brokers.masters()))
         asked = [self._brokers.until_done(one, stats(name, GROUP), _STATS_S) for one in names]
         return sum(await asyncio.gather(*asked), QueueStats())
 
@@ -149,9 +150,8 @@ class KnownQueues:
         self._known.forget(name)
         self._tables.forget("")
 
-    async def _look(self, name: str) -> dict[str, TopicConfig | None]:
-        """Ask every master for a topic; the error of one that does not answer."""
-        masters = await self._brokers.masters()
+    async def _look(self, name: str, masters: Mapping[str, str]) -> dict[str, TopicConfig | None]:
+        """Ask these masters for a topic; the error of one that does not answer."""
         names = sorted(masters)
         asked = [self._config(masters[one], name) for one in names]
         return dict(zip(names, await asyncio.gather(*asked), strict=True))
@@ -168,14 +168,14 @@ class KnownQueues:
             raise
 
     async def _ask(self, name: str) -> KnownQueue | None:
-        found = await self._look(name)
+        found = await self._look(name, some_master(await self._brokers.masters()))
         queue = _newest(name, found)
         if queue is not None and any(not _has(config, queue) for config in found.values()):
             self._repair(queue, found)
         return queue
 
     async def _ask_all(self, _: str) -> dict[str, KnownQueue]:
-        masters = await self._brokers.masters()
+        masters = some_master(await self._brokers.masters())
         asked = [self._brokers.session.ask(one, admin_requests.topic_table(), _ASK_S) for one in masters.values()]
         merged: dict[str, KnownQueue] = {}
         for table in await asyncio.gather(*asked):
@@ -188,8 +188,6 @@ class KnownQueues:
     async def _first(self, queue: KnownQueue, found: Found) -> KnownQueue:
         """Write a new queue where it is decided who made it. Return the queue that counts."""
         masters = await self._brokers.masters()
-        if not found:
-            raise QueueFaultError(500, "InternalError", "no broker with a master is registered; start one")
         home = min(found)
         try:
             await self._put(masters[home], queue, found[home])
@@ -248,7 +246,7 @@ class KnownQueues:
     async def _repaired(self, queue: KnownQueue, found: Found) -> None:
         try:
             async with self._alone(queue.name):
-                found = await self._look(queue.name)
+                found = await self._look(queue.name, await self._brokers.masters())
                 newest = _newest(queue.name, found)
                 if newest is not None:
                     await self._write(newest, found)

@@ -1,7 +1,7 @@
 """Which HTTP topics and subscriptions there are: read from the topics of all masters, and written to all of them.
 
 Every change asks all registered masters, changes the newest of what they have, and writes it to those that have
-something else; a master that is registered and does not answer fails the change.  `get` repairs a master that was away.
+something else; a master that does not answer fails the change, and so does a group that has none now.  `get` repairs a master that was away.
 Two servers may change different subscriptions of a topic at the same time: each is an attribute of its own.
 
     subscribe      the group and its offsets first, then the attribute: what is published after the answer is forwarded
@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from gantry.client.requests import admin_requests, questions, topicstats
 from gantry.client.requests.question import Question
 from gantry.errors import GantryError, RefusedError
-from gantry.gateway.brokers import Brokers, Fresh
+from gantry.gateway.brokers import Brokers, Fresh, some_master
 from gantry.model import httpqueue, httptopic
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
@@ -96,7 +96,7 @@ class KnownTopics:
         """Make a topic. Return False when it is there with equal settings; 409 when they differ, or it is a queue."""
         subscriptions.check_name(name, "Topic")
         async with self._lock(name):
-            found = await self._look(name)
+            found = await self._look(name, await self._brokers.every_master())
             if any(config is not None and httpqueue.is_queue(config.attributes) for config in found.values()):
                 raise QueueFaultError(409, "TopicAlreadyExist", f"{name} is a queue; a name is a queue or a topic")
             topic = _merged(name, found)
@@ -123,7 +123,8 @@ class KnownTopics:
     async def delete(self, name: str) -> None:
         """Delete a topic with its messages and subscriptions; nothing happens when there is none."""
         async with self._lock(name):
-            topic = _merged(name, await self._look(subscriptions.check_name(name, "Topic")))
+            masters = await self._brokers.every_master()
+            topic = _merged(name, await self._look(subscriptions.check_name(name, "Topic"), masters))
             if topic is None:
                 return
             await self._tell_all(admin_requests.delete_topic(name))
@@ -205,17 +206,15 @@ class KnownTopics:
         self.on_change()
 
     async def _present(self, name: str) -> tuple[KnownTopic, _Found]:
-        found = await self._look(subscriptions.check_name(name, "Topic"))
+        """Return a topic, and what each master has of it, for a change."""
+        found = await self._look(subscriptions.check_name(name, "Topic"), await self._brokers.every_master())
         topic = _merged(name, found)
         if topic is None:
             raise no_topic(name)
         return topic, found
 
-    async def _look(self, name: str) -> dict[str, TopicConfig | None]:
-        """Ask every master for a topic; the error of one that does not answer."""
-        masters = await self._brokers.masters()
-        if not masters:
-            raise QueueFaultError(500, "InternalError", "no broker with a master is registered; start one")
+    async def _look(self, name: str, masters: Mapping[str, str]) -> dict[str, TopicConfig | None]:
+        """Ask these masters for a topic; the error of one that does not answer."""
         names = sorted(masters)
         asked = [self._config(masters[one], name) for one in names]
         return dict(zip(names, await asyncio.gather(*asked), strict=True))
@@ -229,7 +228,7 @@ class KnownTopics:
             raise
 
     async def _ask(self, name: str) -> KnownTopic | None:
-        found = await self._look(name)
+        found = await self._look(name, some_master(await self._brokers.masters()))
         topic = _merged(name, found)
         is_due = name not in self._repairs and len(self._repairs) < _REPAIRS_MAX
         if topic is not None and is_due and any(_lacks(topic, config) for config in found.values()):
@@ -248,7 +247,7 @@ class KnownTopics:
             self._repairs.discard(name)
 
     async def _ask_all(self, _: str) -> dict[str, KnownTopic]:
-        masters = await self._brokers.masters()
+        masters = some_master(await self._brokers.masters())
         asked = [self._brokers.session.ask(one, admin_requests.topic_table(), _ASK_S) for one in masters.values()]
         found: dict[str, list[KnownTopic]] = {}
         for table in await asyncio.gather(*asked):
