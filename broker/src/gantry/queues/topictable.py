@@ -21,7 +21,8 @@ from dataclasses import replace
 from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from gantry.client.requests import admin_requests, questions, topicstats
+from gantry.client.requests import admin_requests, lag_requests, questions, topicstats
+from gantry.client.requests.lag_requests import Target
 from gantry.client.requests.question import Question
 from gantry.errors import GantryError, RefusedError
 from gantry.gateway.brokers import Brokers, Fresh, some_master
@@ -276,13 +277,20 @@ class KnownTopics:
         await self._tell(address, admin_requests.alter_topic(config, _changes(topic, config)))
 
     async def _begin_group(self, topic: str, one: TopicSubscription) -> None:
-        """Make the group of a new subscription on all masters, at the end of what the topic has."""
+        """Make the group of a new subscription on all masters, at the end of what the topic has.
+
+        A reset is answered when it is saved here and at the slaves; of an offset that is only committed a broker's end
+        could leave nothing, and the group would begin at the oldest message.
+        """
         for address in (await self._brokers.masters()).values():
             config = GroupConfig(one.group, retry_times_max=httpqueue.RETRIES_MAX)
             await self._tell(address, admin_requests.put_group(config))
-            stats = await self._brokers.session.ask(address, topicstats.topic_stats(topic), _ASK_S)
-            for queue, (_, end) in stats.ends.items():
-                await self._tell(address, questions.commit(one.group, queue, end))
+            end = lag_requests.reset(one.group, topic, Target(lag_requests.LATEST_MS))
+            try:
+                await self._brokers.session.ask(address, end, _ASK_S)
+            except RefusedError as error:
+                if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    raise  # else it has nothing from before: the topic is made there next
 
     async def _drop_group(self, topic: str, one: TopicSubscription) -> None:
         await self._tell_all(admin_requests.delete_group(one.group, clean_offsets=True))
