@@ -14,11 +14,14 @@ from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, Unreac
 from gantry.gateway.brokers import Brokers
 from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
-from gantry.queues import fanout
+from gantry.queues import deliveries, fanout
+from gantry.queues.deliveries import Deliveries
 from gantry.queues.fanout import FanOut
 from gantry.queues.faults import no_queue
 from gantry.queues.notifications import PublishedMessage
+from gantry.queues.sending import QueueSends
 from gantry.queues.subscriptions import KnownTopic, NotifyStrategy, TopicSubscription
+from gantry.queues.table import KnownQueues
 from gantry.queues.topictable import KnownTopics
 from gantry.wire.codes import ResponseCode
 
@@ -150,6 +153,21 @@ async def test_an_outage_of_brokers_is_no_fault_of_the_subscriber(error: GantryE
     await broker.until(lambda: broker.changed)
     await forward.close()
     assert not broker.acked and 10 <= broker.changed[0][1] <= 20
+
+
+async def test_endpoints_that_do_not_answer_are_no_fault_of_another_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deliveries, "PUSHES_MAX", 0)
+    monkeypatch.setattr(deliveries, "PLACE_S", 0.001)
+    pushing = Deliveries(cast(KnownQueues, None), cast(QueueSends, None))
+    broker = Broker()
+    broker.found(popped(1, attempts=1000))
+    http = TopicSubscription("h", "h" * 16, "http://x")
+    forward = forwarding(broker, cast(Subscriber, pushing), http, push=True)
+    forward.start()
+    await broker.until(lambda: broker.changed or broker.acked)
+    await forward.close()
+    await pushing.close()
+    assert not broker.acked and forward.counts == {"retried": 1}
 
 
 async def test_one_failure_does_not_hold_up_the_others_of_a_pop() -> None:

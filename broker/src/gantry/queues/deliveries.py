@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import aiohttp
 
 from gantry.client.popped import PoppedMessage
-from gantry.errors import GantryError
+from gantry.errors import GantryError, UnreachableError
 from gantry.queues import userproperties
 from gantry.queues.notifications import PublishedMessage, notification
 from gantry.queues.sending import QueuePost, QueueSends
@@ -48,7 +48,10 @@ class Deliveries:
             await self._session.close()
 
     async def deliver(self, one: TopicSubscription, message: PublishedMessage, popped: PoppedMessage) -> None:
-        """Return when the subscriber has the message; QueueFaultError, PushFailedError and the errors of sends."""
+        """Return when the subscriber has the message; QueueFaultError, PushFailedError and the errors of sends.
+
+        UnreachableError also when too many other requests to endpoints are under way.
+        """
         body = notification(message, one)
         if not one.queue:
             await self._push(one, message, body)
@@ -74,7 +77,8 @@ class Deliveries:
             async with asyncio.timeout(PLACE_S):
                 await self._places.acquire()
         except TimeoutError as error:
-            raise PushFailedError(f"{one.endpoint}: {PUSHES_MAX} requests are under way") from error
+            # No fault of this subscriber: other endpoints do not answer, and its message must not be given up for that.
+            raise UnreachableError(f"{one.endpoint}: {PUSHES_MAX} requests to endpoints are under way") from error
         try:
             status = await self._post(one.endpoint, body, headers)
         finally:

@@ -1,8 +1,9 @@
 """Which HTTP topics and subscriptions there are: read from the topics of all masters, and written to all of them.
 
 Every change asks all registered masters, changes the newest of what they have, and writes it to those that have
-something else; a master that does not answer fails the change, and so does a group that has none now.  `get` repairs a master that was away.
-Two servers may change different subscriptions of a topic at the same time: each is an attribute of its own.
+something else; a master that does not answer fails the change, and so does a group that has none now. `get` repairs a
+master that was away. Two servers may change different subscriptions of a topic at the same time: each is an attribute
+of its own.
 
     subscribe      the group and its offsets first, then the attribute: what is published after the answer is forwarded
     unsubscribe    the attribute; the group a minute later, when no server pops for it any more.  A pop for a group
