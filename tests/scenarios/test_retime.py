@@ -10,8 +10,10 @@ from gantry.leaves import properties
 from gantry.schedule import handles
 from gantry.store.settings import Flush
 from testkit.delayplay import DelayPlay, Sent
+from testkit.queueplay import QueuePlay
 
 RECALL, RETIME = 370, 24044
+DAY_MS = 86_400_000
 
 
 def retimed(play: DelayPlay, handle: str, delay_ms: int) -> str:
@@ -205,3 +207,15 @@ def test_a_clock_set_back_delivers_a_retimed_message_once() -> None:
     play.kill()
     play.pass_ms(95_000)
     assert play.visible() == [b"x", b"other"]
+
+
+def test_the_longest_delay_can_be_changed_when_the_clock_is_behind() -> None:
+    play = QueuePlay(15 * DAY_MS // 1000)
+    handle = play.put(b"m", delay_ms=7 * DAY_MS).handle
+    play.clock.jump(-60_000)  # or another master leads, whose clock is behind
+    again = play.commit(handle, 7 * DAY_MS)
+    assert again is not None
+    play.clock.jump(-60_000)
+    assert play.commit(again, 0) == ""
+    play.pass_durably(200)
+    assert [one.body for one in play.take()] == [b"m"]

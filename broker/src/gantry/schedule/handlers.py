@@ -41,6 +41,9 @@ _EXAMINED_MAX = 20_000
 _EXAMINED_AT_ONCE = 200
 _HITS_MAX = 32
 _FOREVER_MS = 1 << 62
+# RocketMQ: no handle is for a later time than a send may ask for now.  But our clock may be behind the one by which the
+# message was sent, that of a former master; it waits even so, and a commit must not be told that it does not.
+_BEHIND_MS = 86_400_000
 # A list's cursor: a queue offset, and above it the level; the timer comes behind all levels.
 _OFFSETS = 1 << 48
 _BEHIND_LEVELS = 1000
@@ -119,7 +122,7 @@ class DelayHandlers:
         if handle.topic != topic or handle.broker != self._broker_name:
             return _illegal(f"recall failed, the handle is for {handle.topic} on {handle.broker}")
         ahead_ms = handle.due_ms - self._clock.now_ms()
-        if not 0 < ahead_ms <= self._longest_ms(topic):
+        if not 0 < ahead_ms <= self._longest_ms(topic) + _BEHIND_MS:
             return _illegal("recall failed, timestamp invalid")
         for one in self._find(handle.unique_key, names.TIMER_TOPIC):
             is_same = one.address.topic == topic and one.place.due_ms == handle.due_ms
