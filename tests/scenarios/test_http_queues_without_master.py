@@ -55,8 +55,8 @@ def test_without_a_master_nothing_is_answered_as_missing_or_deleted(tmp_path: Pa
     keys.write_text(KEY)
     keys.chmod(0o600)
     store = tmp_path / "broker/store"
-    words = ("queues", "--namesrv", name_server, "--queues-port", "0", "--http-port", "-1")
-    words += ("--handle-key-file", str(keys))
+    words = ["queues", "--namesrv", name_server, "--queues-port", "0", "--http-port", "-1"]
+    words += ["--handle-key-file", str(keys)]
     with started(tmp_path / "before/server", *words) as before, started(tmp_path / "after/server", *words) as after:
         knows, fresh = (MnsCaller(one.addresses["queues"]) for one in (before, after))
         with knows, fresh, broker(store, name_server) as process:

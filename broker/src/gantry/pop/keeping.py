@@ -186,11 +186,11 @@ class QueueKeeper:
         sends = [records.ended_message(lease, place, at) for lease in made]
         # Open in other leases when the group was set back; they must not deliver them again, also after a crash.
         older = service.book.overlaps((httpqueue.GROUP, *queue), offsets)
-        sends += [service.moved(lease, common) for lease, common in older]
+        sends += [service.moved(former, common) for former, common in older]
         if isinstance(service.append(sends, is_owed=True), Refusal):
             return False
-        for lease, common in older:
-            service.book.moved(lease.key, common, lease.end_ms, now_ms)
+        for former, common in older:
+            service.book.moved(former.key, common, former.end_ms, now_ms)
         for lease in made:
             service.enter(lease, revive_queue, log_offset)
         return True
