@@ -25,7 +25,7 @@ from gantry.client.connections.blockingsession import TIMEOUT_S, BlockingSession
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import ClientIdentity
-from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
+from gantry.client.outgoing import Copy, Outgoing, prepare, prepare_batch, sharding
 from gantry.client.producing.selector import Turn, by_key
 from gantry.client.producing.trial import Trial
 from gantry.client.requests import questions, topicstats
@@ -43,7 +43,7 @@ from gantry.wire.codes import ResponseCode
 from gantry.wire.heartbeat import Heartbeat
 
 __all__ = [
-    "BlockingProducer", "BlockingPuller", "Message", "MessageQueue", "PullResult", "PullStatus", "ReadFrom",
+    "BlockingProducer", "BlockingPuller", "Copy", "Message", "MessageQueue", "PullResult", "PullStatus", "ReadFrom",
     "SendResult", "Sql", "TopicStats",
 ]  # fmt: skip
 
@@ -90,16 +90,26 @@ class BlockingProducer:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def next_message_id(self) -> str:
+        """Return a new message id, for a message that is written down before it is sent (`Copy`)."""
+        return self._identity.message_ids.next()
+
     def send(
-        self, message: Message, *, key: str = "", queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        message: Message,
+        *,
+        key: str = "",
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        copy: Copy | None = None,
     ) -> SendResult:
-        """Send one message. Return where it was stored."""
+        """Send one message. Return where it was stored. `copy` gives it an id that it has already."""
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
             (message,) = sending.messages
             compression = self._settings.compress_over_bytes, self._settings.compression
             ids, now_ms = self._identity.message_ids, self._clock.now_ms()
-            outgoing = prepare(message, ids, now_ms, *compression, sharding(key))
+            outgoing = prepare(message, ids, now_ms, *compression, sharding(key), copy)
             sending.result = self._send(outgoing, key, queue, timeout_s)
             return sending.result
 

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from gantry.leaves import properties
-from gantry.model.message import SHARDING_KEY, UNIQUE_KEY, Message
+from gantry.model.message import RETRY_TOPIC, SHARDING_KEY, UNIQUE_KEY, Message, property_fault
 from gantry.model.names import is_retry_topic, topic_fault
 from gantry.wire.compression import Compression, compress
 from gantry.wire.record import join_batch
@@ -21,6 +21,7 @@ BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize, which brokers enforce
 PROPERTIES_BYTES_MAX = 32_767  # a record has an i16 for their length
 JOIN_BYTES_MAX = 16 << 10  # of a body that is sent in a batch with others; a longer one gains nothing by that
 _FLAG_END = 1 << 31
+_ID_CHARACTERS_MAX = 255
 COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
 
 
@@ -46,6 +47,21 @@ class Outgoing:
     may_join: bool = False  # a broker stores it in a batch with others exactly as it would by itself
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A message that may have been sent before: its id, and the retry topic of the one group that it is for."""
+
+    message_id: str
+    retry_topic: str = ""  # empty: the topic, for all groups
+
+    def next(self) -> str:
+        """Return the id; ValueError when no broker could keep it."""
+        fault = property_fault("id", self.message_id)
+        if fault is not None or len(self.message_id) > _ID_CHARACTERS_MAX:
+            raise ValueError(f"message id {self.message_id[:60]!r}: 1 to {_ID_CHARACTERS_MAX} characters are allowed")
+        return self.message_id
+
+
 def prepare(
     message: Message,
     ids: Ids,
@@ -53,11 +69,16 @@ def prepare(
     compress_over: int | None = COMPRESS_OVER_BYTES,
     compression: Compression = Compression.ZLIB,
     more: Mapping[str, str] | None = None,
+    copy: Copy | None = None,
 ) -> Outgoing:
     """Return one message ready to send. compress_over: None: never compress. more: properties that the user
     cannot set.
     """
     topic, body, flag, sys_flag = message.topic, bytes(message.body), message.flag, 0
+    if copy is not None:
+        ids = copy
+        if copy.retry_topic:
+            topic, more = copy.retry_topic, {**(more or {}), RETRY_TOPIC: topic}
     fault = _fault_of(topic)
     if fault is not None:
         raise ValueError(fault)

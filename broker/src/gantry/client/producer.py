@@ -24,7 +24,7 @@ from gantry.client.connections.session import Session
 from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import ClientIdentity
 from gantry.client.lifecycle import Lifecycle
-from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
+from gantry.client.outgoing import Copy, Outgoing, prepare, prepare_batch, sharding
 from gantry.client.producing.gathering import Gathering
 from gantry.client.producing.sending import Sender
 from gantry.client.received import ReceivedMessage
@@ -54,6 +54,7 @@ from gantry.wire.heartbeat import Heartbeat
 
 __all__ = [
     "Compression",
+    "Copy",
     "Message",
     "MessageQueue",
     "Producer",
@@ -107,27 +108,38 @@ class Producer:
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         await self._life.leave(error)
 
+    def next_message_id(self) -> str:
+        """Return a new message id, for a message that is written down before it is sent (`Copy`)."""
+        return self._identity.message_ids.next()
+
     async def send(
-        self, message: Message, *, key: str = "", queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        message: Message,
+        *,
+        key: str = "",
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        copy: Copy | None = None,
     ) -> SendResult:
         """Send one message and wait for the acknowledgement.
 
         Messages with the same `key` go to the same queue while the number of queues stays; `queue` selects a queue
         directly.
         The key is sent as `__SHARDINGKEY`, which a topic of type FIFO requires.
+        `copy` gives the message an id that it has already.
         """
         if not self._settings.hooks:
-            return await self._send(message, key, queue, timeout_s)
+            return await self._send(message, key, queue, timeout_s, copy)
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
             (message,) = sending.messages
-            sending.result = await self._send(message, key, queue, timeout_s)
+            sending.result = await self._send(message, key, queue, timeout_s, copy)
             return sending.result
 
     def _send(
-        self, message: Message, key: str, queue: MessageQueue | None, timeout_s: float | None
+        self, message: Message, key: str, queue: MessageQueue | None, timeout_s: float | None, copy: Copy | None
     ) -> Awaitable[SendResult]:
-        outgoing = self._prepared(message, sharding(key) if key else None)
+        outgoing = self._prepared(message, sharding(key) if key else None, copy)
         return self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
 
     async def send_batch(
@@ -239,7 +251,7 @@ class Producer:
         (message,) = sending.messages
         return self._prepared(message, more)
 
-    def _prepared(self, message: Message, more: Mapping[str, str] | None) -> Outgoing:
+    def _prepared(self, message: Message, more: Mapping[str, str] | None, copy: Copy | None = None) -> Outgoing:
         settings = self._settings
         return prepare(
             message,
@@ -248,6 +260,7 @@ class Producer:
             settings.compress_over_bytes,
             settings.compression,
             more,
+            copy,
         )
 
     async def _meet_repliers(self, topic: str) -> None:
