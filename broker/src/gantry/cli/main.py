@@ -43,6 +43,7 @@ COMMANDS = {
     "tx": "list open transactions, settle them by hand",
     "delay": "list messages that wait for their delivery, take one back",
     "dlq": "list, show and replay messages that groups gave up",
+    "guarantee": "messages and their effects in a database: send again, look, settle by hand",
     "cluster": "which brokers there are and how they do",
     "store": "check the files of a stopped broker, have old messages deleted",
 }
