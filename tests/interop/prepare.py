@@ -220,6 +220,12 @@ def jars(name: str, pom: Path) -> str:
     return (folder / "classpath").read_text().strip()
 
 
+def guarantee_java() -> str:
+    """The class path of the guarantee's example in Java: Apache's client, PostgreSQL's driver, the example."""
+    example = CHECKOUT / "broker" / "examples" / "orders" / "java" / "Account.java"
+    return compiled("guarantee-java", "guarantee-java-driver", HERE / "java" / "guarantee" / "pom.xml", [example])
+
+
 def oldest_client() -> str:
     """The class path of RocketMQ's client 3.2.6, which only slow tests want: `main` does not fetch it."""
     require("java")
@@ -249,6 +255,7 @@ def main() -> None:
     steps |= {"sdk for Python": sdk_python, "sdk for Node.js": sdk_node, "sdk for Java": sdk_java}
     steps |= {"mns for Python": mns_sdk, "mns for Python, old": mns_old, "mns for Node.js": mns_node}
     steps["mns for Java"] = mns_java
+    steps["guarantee's example in Java"] = guarantee_java
     for name, step in steps.items():
         start = time.monotonic()
         try:

@@ -1,0 +1,177 @@
+"""The consumer's side: an effect in the database happens once, however often its message is delivered.
+
+    guard = Idempotent("packing", "postgresql")
+
+    async def handle(message: ReceivedMessage) -> None:          # a listener: its return acknowledges
+        async with sessions() as session, guard.effect_async(session, message) as effect:
+            if effect:
+                await session.execute(...)                       # the business, in this session
+
+The same as a decorator, with what opens a connection or session:
+
+    @idempotent(guard, sessions)
+    async def handle(message: ReceivedMessage, session: AsyncSession) -> None: ...
+
+Log row, confirmation and effect are one transaction, committed at the end of the block.  So do not commit inside, and
+let an error of the database leave the block.  `effect` is false for a
+duplicate, a withdrawn message and one that a person closed.  A message that another process works on raises
+HeldElsewhereError, so that it is delivered again and never acknowledged.
+
+The database alone decides.  With `keys` (Redis, `keys.py`) most duplicates are recognised without a write to it; keys
+that were lost, expired early or came back change nothing but the speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gantry.clock import Clock, SystemClock
+from gantry.errors import GantryError
+from gantry.guarantee.consuming import Arrival, Decision, Held, arrive_with_key
+from gantry.guarantee.dialects import dialect_of
+from gantry.guarantee.keys import AsyncKeys, Keys
+from gantry.guarantee.running import run, run_async
+from gantry.guarantee.statements import statements
+from gantry.guarantee.steps import Steps
+from gantry.guarantee.units import async_unit, unit
+
+Business = Callable[[Any, Any], Any]
+Listener = Callable[[Any], Awaitable[None]]
+
+
+class HeldElsewhereError(GantryError):
+    """Another process works on this message; it has to be delivered again."""
+
+
+class Delivered(Protocol):
+    """What is needed of a received message; `ReceivedMessage` and `PoppedMessage` have it."""
+
+    @property
+    def message_id(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """Whether the effect has to be carried out now."""
+
+    decision: Decision
+
+    def __bool__(self) -> bool:
+        return self.decision is Decision.RUN
+
+
+def arrival_of(group: str, message: Any) -> Arrival:
+    """Return where the copy stands that was delivered to this group, by a pull or a pop."""
+    queue = getattr(message, "queue", None)
+    if queue is None:
+        stored = message.stored
+        place = (stored.topic, stored.broker_name, stored.queue_id, stored.queue_offset)
+    else:
+        place = (queue.topic, queue.broker_name, queue.queue_id, message.queue_offset)
+    return Arrival(group, message.message_id, *place)
+
+
+class Idempotent:
+    """Guards the effects of one consumer group; safe to share between threads and tasks."""
+
+    def __init__(
+        self,
+        group: str,
+        dialect: str,
+        *,
+        service: str = "",
+        keys: Keys | None = None,
+        async_keys: AsyncKeys | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.group = group
+        self._say = statements(dialect_of(dialect), "named")
+        self._service = service or group
+        self._keys = keys
+        self._async_keys = async_keys
+        self._clock = clock or SystemClock()
+
+    @contextmanager
+    def effect(self, connection: Any, message: Delivered) -> Iterator[Effect]:
+        """Begin in the transaction of a connection or session; commit at the end, roll back on an exception."""
+        arrival, keys = arrival_of(self.group, message), self._keys
+        held = Held.UNKNOWN if keys is None else keys.take(arrival)
+        try:
+            with unit(connection):
+                yield _effect(run(self._arrive(arrival, held), connection), arrival)
+        except BaseException:
+            if keys is not None:
+                keys.release(arrival, held)
+            raise
+        if keys is not None:
+            keys.keep(arrival, held)
+
+    @asynccontextmanager
+    async def effect_async(self, connection: Any, message: Delivered) -> AsyncIterator[Effect]:
+        """As `effect`, on a connection or session whose methods are coroutines."""
+        arrival, keys = arrival_of(self.group, message), self._async_keys
+        held = Held.UNKNOWN if keys is None else await keys.take(arrival)
+        try:
+            async with async_unit(connection):
+                yield _effect(await run_async(self._arrive(arrival, held), connection), arrival)
+        except BaseException:
+            if keys is not None:
+                await keys.release(arrival, held)
+            raise
+        if keys is not None:
+            await keys.keep(arrival, held)
+
+    def _arrive(self, arrival: Arrival, held: Held) -> Steps[Decision]:
+        return arrive_with_key(self._say, arrival, held, self._clock.now_ms(), self._service)
+
+
+def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Business], Listener]:
+    """Make a listener of a function of (message, connection), whose database work happens once for each message.
+
+    A coroutine function gets what `connect` returns, awaited if need be; another function runs in a thread.  Either way
+    the connection or session is closed afterwards.
+    """
+
+    def around(business: Business) -> Listener:
+        def blocking(message: Any) -> None:
+            with closing(connect()) as connection, guard.effect(connection, message) as effect:
+                if effect:
+                    business(message, connection)
+
+        async def listener(message: Any) -> None:
+            if not inspect.iscoroutinefunction(business):
+                await asyncio.to_thread(blocking, message)
+                return
+            connection = await _awaited(connect())
+            try:
+                async with guard.effect_async(connection, message) as effect:
+                    if effect:
+                        await business(message, connection)
+            finally:
+                await _awaited(connection.close())
+
+        return listener
+
+    return around
+
+
+async def _awaited(value: Any) -> Any:
+    return await value if inspect.isawaitable(value) else value
+
+
+def _effect(decision: Decision, arrival: Arrival) -> Effect:
+    if decision in (Decision.LATER, Decision.ASK):
+        raise _held(arrival)
+    return Effect(decision)
+
+
+def _held(arrival: Arrival) -> HeldElsewhereError:
+    return HeldElsewhereError(
+        f"another process of group {arrival.consumer_group} works on message {arrival.message_id}; it has to be "
+        "delivered again"
+    )
