@@ -51,6 +51,8 @@ ALL = {"Exception", "BaseException"}
 GUARDS_OF_EVERYTHING = {
     "broker/src/gantry/broker/requests/router.py",  # one request
     "broker/src/gantry/transport/gathered.py",  # one connection, as the loop does it for its own sockets
+    "broker/src/gantry/guarantee/keys.py",  # a client of the user's: whatever it raises, the database decides
+    "broker/src/gantry/guarantee/sending.py",  # a driver of the user's: a resend finds what was not stored
     "operator/src/gantry_operator/queue.py",  # one object's pass
     "operator/src/gantry_operator/watching.py",  # one group's failover loop
 }
