@@ -27,7 +27,7 @@ from gantry.errors import OutcomeUnknownError
 from gantry.guarantee import dialects, migration
 from gantry.guarantee.effects import BlockingOutsideEffects
 from gantry.guarantee.idempotent import HeldElsewhereError, Idempotent
-from gantry.guarantee.keys import Keys
+from gantry.guarantee.keys import RedisKeys
 from gantry.guarantee.producing import OutgoingStub, StoredPlace, withdraw, write_places, write_stub
 from gantry.guarantee.resending import Resender, ResendRules
 from gantry.guarantee.running import run
@@ -143,7 +143,7 @@ class Services(RuleBasedStateMachine):
             self.consumed[INSIDE, topic, queue] += 1
             return
         client = Redis(self)
-        guard = Idempotent(INSIDE, "sqlite", keys=Keys(client, hold_s=HOLD_S), clock=Clock(self, skew))
+        guard = Idempotent(INSIDE, "sqlite", keys=RedisKeys(client, hold_s=HOLD_S), clock=Clock(self, skew))
         try:
             with guard.effect(self.database, message) as effect:
                 if effect:

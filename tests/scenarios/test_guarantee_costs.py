@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from gantry.guarantee import migration
-from gantry.guarantee.consuming import Arrival, Decision, Held, arrive_with_key
+from gantry.guarantee.consuming import Arrival, Decision, KeyState, arrive_with_key
 from gantry.guarantee.dialects import POSTGRESQL, SQLITE, Dialect
 from gantry.guarantee.producing import OutgoingStub, StoredPlace, declare, write_places, write_stub
 from gantry.guarantee.running import run
@@ -65,6 +65,6 @@ def test_a_message_costs_one_round_trip_and_its_effect_two_or_three(opened: tupl
     places = [StoredPlace(f"m{number}", "Orders", "b", 0, number) for number in range(500)]
     assert counted(write_places(say, places))[1] == 1
     arrival = Arrival("packing", "m1", "Orders", "b", 0, 1)
-    assert counted(arrive_with_key(say, arrival, Held.OURS, 0, "w")) == (Decision.RUN, 2)
-    assert counted(arrive_with_key(say, arrival, Held.UNKNOWN, 0, "w")) == (Decision.DONE, 3)
-    assert counted(arrive_with_key(say, arrival, Held.DONE, 0, "w")) == (Decision.DONE, 1)
+    assert counted(arrive_with_key(say, arrival, KeyState.OURS, 0, "w")) == (Decision.RUN, 2)
+    assert counted(arrive_with_key(say, arrival, KeyState.UNKNOWN, 0, "w")) == (Decision.DONE, 3)
+    assert counted(arrive_with_key(say, arrival, KeyState.DONE, 0, "w")) == (Decision.DONE, 1)

@@ -18,7 +18,7 @@ from gantry.guarantee import migration
 from gantry.guarantee.consuming import Decision
 from gantry.guarantee.dialects import SQLITE
 from gantry.guarantee.idempotent import HeldElsewhereError, Idempotent, arrival_of
-from gantry.guarantee.keys import AsyncKeys, Held, Keys
+from gantry.guarantee.keys import AsyncRedisKeys, KeyState, RedisKeys
 from testkit.redisserver import RedisServer, running_redis
 
 
@@ -72,7 +72,7 @@ def effects(database: sqlite3.Connection) -> int:
 def test_success_keeps_the_key_and_failure_deletes_it_but_only_its_owner_does(
     client: Client, database: sqlite3.Connection
 ) -> None:
-    guard = Idempotent("packing", "sqlite", keys=Keys(client, keep_s=100.0))
+    guard = Idempotent("packing", "sqlite", keys=RedisKeys(client, keep_s=100.0))
     with pytest.raises(RuntimeError), guard.effect(database, delivered("m1")):
         assert client.get("gantry:packing:m1") is not None
         raise RuntimeError("the business fails")
@@ -91,11 +91,11 @@ def test_success_keeps_the_key_and_failure_deletes_it_but_only_its_owner_does(
 def test_a_message_that_is_held_elsewhere_is_delivered_again_until_its_effect_is_there(
     client: Client, database: sqlite3.Connection
 ) -> None:
-    first, second = (Idempotent("packing", "sqlite", keys=Keys(client)) for _ in range(2))
+    first, second = (Idempotent("packing", "sqlite", keys=RedisKeys(client)) for _ in range(2))
     with first.effect(database, delivered("m1")) as effect:
         assert effect
         assert second._keys is not None
-        assert second._keys.take(arrival_of("packing", delivered("m1"))) is Held.ELSEWHERE
+        assert second._keys.take(arrival_of("packing", delivered("m1"))) is KeyState.ELSEWHERE
     client.set("gantry:packing:m2", "a process that was killed", px=60_000)
     with pytest.raises(HeldElsewhereError):
         handle(second, database, delivered("m2"))
@@ -109,7 +109,7 @@ def test_a_message_that_is_held_elsewhere_is_delivered_again_until_its_effect_is
 def test_a_redis_that_is_flushed_or_remembers_what_the_database_lost_changes_nothing(
     client: Client, database: sqlite3.Connection
 ) -> None:
-    guard = Idempotent("packing", "sqlite", keys=Keys(client))
+    guard = Idempotent("packing", "sqlite", keys=RedisKeys(client))
     assert handle(guard, database, delivered("m1")) is Decision.RUN
     client.flushall()
     assert handle(guard, database, delivered("m1")) is Decision.DONE
@@ -123,31 +123,31 @@ def test_a_redis_that_hangs_or_is_gone_is_asked_once_and_then_left_alone(
     server: RedisServer, client: Client, database: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.execute_command("CLIENT", "PAUSE", "60000")
-    guard = Idempotent("packing", "sqlite", keys=Keys(client))
+    guard = Idempotent("packing", "sqlite", keys=RedisKeys(client))
     client.asked = 0
     assert [handle(guard, database, delivered("m1")) for _ in range(20)] == [Decision.RUN, *[Decision.DONE] * 19]
     assert client.asked == 1
     server.kill()
     monkeypatch.setattr(keys_module, "PAUSE_S", 0.0)
     for _ in range(2):
-        handle(Idempotent("packing", "sqlite", keys=Keys(client)), database, delivered("m2"))
+        handle(Idempotent("packing", "sqlite", keys=RedisKeys(client)), database, delivered("m2"))
     assert effects(database) == 2
 
 
 def test_a_client_that_would_wait_for_ever_is_refused(server: RedisServer) -> None:
-    with closing(redis.Redis.from_url(server.url, socket_timeout=None)) as client:
-        with pytest.raises(ValueError, match="socket_timeout"):
-            Keys(client)
+    client = redis.Redis.from_url(server.url, socket_timeout=None)
+    with closing(client), pytest.raises(ValueError, match="socket_timeout"):
+        RedisKeys(client)
 
 
 async def test_keys_with_coroutines(server: RedisServer) -> None:
     client = redis.asyncio.Redis.from_url(server.url, socket_timeout=5.0)
-    first, second = AsyncKeys(client), AsyncKeys(client)
+    first, second = AsyncRedisKeys(client), AsyncRedisKeys(client)
     arrival = arrival_of("packing", delivered("m1"))
-    assert await first.take(arrival) is Held.OURS
-    assert await second.take(arrival) is Held.ELSEWHERE
-    await second.release(arrival, Held.OURS)
-    assert await second.take(arrival) is Held.ELSEWHERE
-    await first.keep(arrival, Held.OURS)
-    assert await second.take(arrival) is Held.DONE
+    assert await first.take(arrival) is KeyState.OURS
+    assert await second.take(arrival) is KeyState.ELSEWHERE
+    await second.release(arrival, KeyState.OURS)
+    assert await second.take(arrival) is KeyState.ELSEWHERE
+    await first.keep(arrival, KeyState.OURS)
+    assert await second.take(arrival) is KeyState.DONE
     await client.aclose()

@@ -14,14 +14,14 @@ import redis
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
 from gantry.guarantee.databases import opened
 from gantry.guarantee.idempotent import Idempotent, idempotent
-from gantry.guarantee.keys import Keys
+from gantry.guarantee.keys import RedisKeys
 
 
 async def main(group: str) -> None:
     """Consume until the process ends."""
     dialect, connect = opened(os.environ["DATABASE"])
     address = os.environ.get("REDIS")
-    keys = Keys(redis.Redis.from_url(address, socket_timeout=1.0), hold_s=10.0) if address else None
+    keys = RedisKeys(redis.Redis.from_url(address, socket_timeout=1.0), hold_s=10.0) if address else None
 
     @idempotent(Idempotent(group, dialect.name, keys=keys), connect)
     def handle(message: ReceivedMessage, connection: Any) -> None:

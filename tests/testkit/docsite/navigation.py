@@ -69,6 +69,8 @@ SECTIONS = (
             Page("broker/docs/acknowledged.md"),
             Page("broker/docs/failover.md"),
             Page("broker/docs/guarantee.md"),
+            Page("broker/docs/patterns.md"),
+            Page("broker/examples/orders/README.md"),
             Page("broker/docs/divergence.md", "Differences from RocketMQ"),
         ),
     ),

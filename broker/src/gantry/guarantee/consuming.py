@@ -32,7 +32,7 @@ class Decision(enum.Enum):
     ASK = "ask"
 
 
-class Held(enum.Enum):
+class KeyState(enum.Enum):
     """What a key outside of the database says (`keys`)."""
 
     OURS = "ours"
@@ -84,13 +84,13 @@ def arrive(say: Statements, arrival: Arrival, now_ms: int, changed_by: str) -> S
 
 
 def arrive_with_key(
-    say: Statements, arrival: Arrival, held: Held, now_ms: int, changed_by: str
+    say: Statements, arrival: Arrival, held: KeyState, now_ms: int, changed_by: str
 ) -> Steps[Decision]:
     """As `arrive`, knowing what a key outside of the database says: only reads where that can be enough."""
-    if held in (Held.ELSEWHERE, Held.DONE):
+    if held in (KeyState.ELSEWHERE, KeyState.DONE):
         if (yield from is_there(say, arrival)):
             return Decision.DONE
-        if held is Held.ELSEWHERE:
+        if held is KeyState.ELSEWHERE:
             return Decision.LATER
     return (yield from arrive(say, arrival, now_ms, changed_by))
 

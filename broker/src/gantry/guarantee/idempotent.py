@@ -32,9 +32,9 @@ from typing import Any, Protocol
 
 from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError
-from gantry.guarantee.consuming import Arrival, Decision, Held, arrive_with_key
+from gantry.guarantee.consuming import Arrival, Decision, KeyState, arrive_with_key
 from gantry.guarantee.dialects import dialect_of
-from gantry.guarantee.keys import AsyncKeys, Keys
+from gantry.guarantee.keys import AsyncRedisKeys, RedisKeys
 from gantry.guarantee.running import run, run_async
 from gantry.guarantee.statements import statements
 from gantry.guarantee.steps import Steps
@@ -85,8 +85,8 @@ class Idempotent:
         dialect: str,
         *,
         service: str = "",
-        keys: Keys | None = None,
-        async_keys: AsyncKeys | None = None,
+        keys: RedisKeys | None = None,
+        async_keys: AsyncRedisKeys | None = None,
         clock: Clock | None = None,
     ) -> None:
         self.group = group
@@ -100,7 +100,7 @@ class Idempotent:
     def effect(self, connection: Any, message: Delivered) -> Iterator[Effect]:
         """Begin in the transaction of a connection or session; commit at the end, roll back on an exception."""
         arrival, keys = arrival_of(self.group, message), self._keys
-        held = Held.UNKNOWN if keys is None else keys.take(arrival)
+        held = KeyState.UNKNOWN if keys is None else keys.take(arrival)
         try:
             with unit(connection):
                 yield _effect(run(self._arrive(arrival, held), connection), arrival)
@@ -115,7 +115,7 @@ class Idempotent:
     async def effect_async(self, connection: Any, message: Delivered) -> AsyncIterator[Effect]:
         """As `effect`, on a connection or session whose methods are coroutines."""
         arrival, keys = arrival_of(self.group, message), self._async_keys
-        held = Held.UNKNOWN if keys is None else await keys.take(arrival)
+        held = KeyState.UNKNOWN if keys is None else await keys.take(arrival)
         try:
             async with async_unit(connection):
                 yield _effect(await run_async(self._arrive(arrival, held), connection), arrival)
@@ -126,7 +126,7 @@ class Idempotent:
         if keys is not None:
             await keys.keep(arrival, held)
 
-    def _arrive(self, arrival: Arrival, held: Held) -> Steps[Decision]:
+    def _arrive(self, arrival: Arrival, held: KeyState) -> Steps[Decision]:
         return arrive_with_key(self._say, arrival, held, self._clock.now_ms(), self._service)
 
 

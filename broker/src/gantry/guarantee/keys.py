@@ -23,7 +23,7 @@ import secrets
 import time
 from typing import Any
 
-from gantry.guarantee.consuming import Arrival, Held
+from gantry.guarantee.consuming import Arrival, KeyState
 
 log = logging.getLogger(__name__)
 
@@ -59,82 +59,82 @@ class _Names:
     def _is_silent(self) -> bool:
         return time.monotonic() < self._silent_until
 
-    def _failed(self, error: Exception) -> Held:
+    def _failed(self, error: Exception) -> KeyState:
         self._silent_until = time.monotonic() + PAUSE_S
         log.warning("no keys from Redis for %g s, the database decides: %s: %s", PAUSE_S, type(error).__name__, error)
-        return Held.UNKNOWN
+        return KeyState.UNKNOWN
 
 
-class Keys(_Names):
+class RedisKeys(_Names):
     """With a blocking client."""
 
     def __init__(self, client: Any, *, prefix: str = "gantry:", hold_s: float = 60.0, keep_s: float = 86_400.0) -> None:
         super().__init__(client, prefix, hold_s, keep_s)
 
-    def take(self, arrival: Arrival) -> Held:
+    def take(self, arrival: Arrival) -> KeyState:
         """Take the key of a message that came."""
         if self._is_silent():
-            return Held.UNKNOWN
+            return KeyState.UNKNOWN
         try:
             name = self._name(arrival)
             if self._client.set(name, self._owner(arrival), nx=True, px=self._hold_ms):
-                return Held.OURS
+                return KeyState.OURS
             return _meaning(self._client.get(name))
         except Exception as error:  # noqa: BLE001  whatever the client raises
             return self._failed(error)
 
-    def keep(self, arrival: Arrival, held: Held) -> None:
+    def keep(self, arrival: Arrival, held: KeyState) -> None:
         """The effect is there: keep the key, so that duplicates are recognised."""
         self._eval(_KEEP, arrival, held, self._keep_ms)
 
-    def release(self, arrival: Arrival, held: Held) -> None:
+    def release(self, arrival: Arrival, held: KeyState) -> None:
         """The effect failed: delete the key, if it is still ours."""
         self._eval(_RELEASE, arrival, held)
 
-    def _eval(self, script: str, arrival: Arrival, held: Held, *more: int) -> None:
-        if held is Held.OURS:
+    def _eval(self, script: str, arrival: Arrival, held: KeyState, *more: int) -> None:
+        if held is KeyState.OURS:
             try:
                 self._client.eval(script, 1, self._name(arrival), self._owner(arrival), *more)
             except Exception as error:  # noqa: BLE001
                 self._failed(error)
 
 
-class AsyncKeys(_Names):
+class AsyncRedisKeys(_Names):
     """With a client whose methods are coroutines."""
 
     def __init__(self, client: Any, *, prefix: str = "gantry:", hold_s: float = 60.0, keep_s: float = 86_400.0) -> None:
         super().__init__(client, prefix, hold_s, keep_s)
 
-    async def take(self, arrival: Arrival) -> Held:
+    async def take(self, arrival: Arrival) -> KeyState:
         """Take the key of a message that came."""
         if self._is_silent():
-            return Held.UNKNOWN
+            return KeyState.UNKNOWN
         try:
             name = self._name(arrival)
             if await self._client.set(name, self._owner(arrival), nx=True, px=self._hold_ms):
-                return Held.OURS
+                return KeyState.OURS
             return _meaning(await self._client.get(name))
         except Exception as error:  # noqa: BLE001
             return self._failed(error)
 
-    async def keep(self, arrival: Arrival, held: Held) -> None:
+    async def keep(self, arrival: Arrival, held: KeyState) -> None:
         """The effect is there: keep the key, so that duplicates are recognised."""
         await self._eval(_KEEP, arrival, held, self._keep_ms)
 
-    async def release(self, arrival: Arrival, held: Held) -> None:
+    async def release(self, arrival: Arrival, held: KeyState) -> None:
         """The effect failed: delete the key, if it is still ours."""
         await self._eval(_RELEASE, arrival, held)
 
-    async def _eval(self, script: str, arrival: Arrival, held: Held, *more: int) -> None:
-        if held is Held.OURS:
+    async def _eval(self, script: str, arrival: Arrival, held: KeyState, *more: int) -> None:
+        if held is KeyState.OURS:
             try:
                 await self._client.eval(script, 1, self._name(arrival), self._owner(arrival), *more)
             except Exception as error:  # noqa: BLE001
                 self._failed(error)
 
 
-def _meaning(value: object) -> Held:
+def _meaning(value: object) -> KeyState:
     if value is None:
-        return Held.UNKNOWN  # it expired in between
+        return KeyState.UNKNOWN  # it expired in between
     text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
-    return Held.DONE if text == _DONE else Held.ELSEWHERE
+    return KeyState.DONE if text == _DONE else KeyState.ELSEWHERE
