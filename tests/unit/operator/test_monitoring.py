@@ -10,10 +10,11 @@ import pytest
 import yaml
 
 from gantry.broker.metrics.exposition import FAMILIES
+from gantry.guarantee.metrics import FAMILIES as OF_THE_GUARANTEE
 from gantry.proxy.metrics import KINDS, ProxyMetrics
 from gantry.queues.metrics import KINDS as QUEUE_KINDS
 from gantry.queues.metrics import QueueMetrics
-from gantry_operator.monitoring import alerts, dashboards, proxyboard, queuesboard
+from gantry_operator.monitoring import alerts, dashboards, guaranteeboard, proxyboard, queuesboard
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard
 from testkit.sources import ROOT
@@ -72,7 +73,17 @@ def test_panels_and_alerts_of_a_door_ask_for_what_it_exposes(
     assert all(each.severity in ("critical", "warning") and len(each.do) > 40 for each in found)
 
 
-@pytest.mark.parametrize("dashboard", [*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD], ids=lambda each: each.uid)
+def test_panels_and_alerts_of_the_guarantee_ask_for_what_a_resend_process_exposes() -> None:
+    asked = [query.text for panel in guaranteeboard.BOARD.panels for query in panel.queries]
+    asked += [each.text for each in guaranteeboard.ALERTS]
+    assert {name for text in asked for name in _METRIC.findall(text)} == set(OF_THE_GUARANTEE)
+    assert all(each.severity in ("critical", "warning") and len(each.do) > 40 for each in guaranteeboard.ALERTS)
+
+
+BOARDS = (*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD, guaranteeboard.BOARD)
+
+
+@pytest.mark.parametrize("dashboard", BOARDS, ids=lambda each: each.uid)
 def test_panels_have_a_help_and_fit_the_screen(dashboard: Dashboard) -> None:
     document = json.loads(json.dumps(dashboard.to_document()))
     panels = document["panels"]
@@ -106,5 +117,5 @@ def test_the_chart_holds_what_is_generated(name: str) -> None:
 def test_the_rule_file_is_what_prometheus_reads() -> None:
     found = yaml.safe_load(files()["alerts/gantrymq.yaml"])
     others = [name for name, _ in alerts.GROUPS]
-    more = [f"gantrymq-{part}" for part in ("proxies", "queues", "operator")]
+    more = [f"gantrymq-{part}" for part in ("proxies", "queues", "guarantee", "operator")]
     assert [group["name"] for group in found["groups"]] == [*others, *more]

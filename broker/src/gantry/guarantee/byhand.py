@@ -1,14 +1,18 @@
-"""What people look at and settle by hand, as steps; each change writes who did it and when."""
+"""What people look at and settle by hand, as steps; each change writes who did it and when.
+
+`rearm` sends a message again that arrived without an effect, or never.  An effect outside of the database whose outcome
+is unknown stays untouched by it (the next copy asks the hook), unless the person says that it did not happen.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from gantry.guarantee.statements import DELIVERY_COLUMNS, LOG_COLUMNS, Statements
 from gantry.guarantee.steps import Query, Steps
 
 Found = dict[str, object]
-LISTS = ("exhausted", "stuck", "overdue", "unsettled", "open", "closed", "legacy")
 SETTLING = ("rearm", "close", "confirm")
 _STUB_COLUMNS = (
     "topic", "message_keys", "tags", "properties", "status", "groups_expected", "created_at_ms", "changed_at_ms",
@@ -23,7 +27,10 @@ def groups(say: Statements) -> Steps[list[Found]]:
 
 
 def listed(say: Statements, what: str, group: str, now_ms: int, limits: dict[str, object]) -> Steps[list[Found]]:
-    """Return a list of LISTS for a group; limits: resends_max, before_ms, rows_max."""
+    """Return a list for a group: exhausted, stuck, overdue, unsettled, or all of a state.
+
+    limits: resends_max, before_ms, rows_max.
+    """
     values = {"consumer_group": group, "now_ms": now_ms, **limits}
     if what == "unsettled":
         return _named(LOG_COLUMNS, (yield Query(say.unsettled, values)).rows)
@@ -54,13 +61,48 @@ def shown(say: Statements, message_id: str) -> Steps[Found | None]:
     return {"message_id": message_id, **stubs[0], "deliveries": deliveries, "log": logged}
 
 
-def settle(say: Statements, how: str, message_id: str, group: str, now_ms: int, changed_by: str) -> Steps[bool]:
-    """Rearm (send again, as often as a new one), close (give up) or confirm (it is done); False: it changed nothing."""
-    named = {"message_id": message_id, "consumer_group": group, "now_ms": now_ms, "changed_by": changed_by}
-    if how == "rearm":
-        yield Query(say.clear, named)  # an effect that a person knows not to have happened
-    text = {"rearm": say.rearm, "close": say.close, "confirm": say.confirm_by_hand}[how]
-    return (yield Query(text, named)).changed == 1
+def every_group(say: Statements, now_ms: int) -> Steps[list[str]]:
+    """Return the groups that are declared, and those that have open deliveries without."""
+    declared = (yield Query(say.declared, {})).rows
+    with_open = (yield Query(say.backlog, {"now_ms": now_ms})).rows
+    return sorted({str(group) for _, group, _ in declared} | {str(row[0]) for row in with_open})
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionByHand:
+    """What a person decided: who and when, for which message and group.
+
+    had_no_effect: with `rearm`: the person knows that the effect whose outcome is unknown did not happen.
+    """
+
+    how: str
+    message_id: str
+    consumer_group: str
+    now_ms: int
+    changed_by: str
+    had_no_effect: bool = False
+
+
+def settle(say: Statements, decision: DecisionByHand) -> Steps[None]:
+    """Rearm (send again, as often as a new one), close (give up) or confirm (it is done); UndoneError: roll back."""
+    named = {
+        "message_id": decision.message_id,
+        "consumer_group": decision.consumer_group,
+        "now_ms": decision.now_ms,
+        "changed_by": decision.changed_by,
+    }
+    text = {"rearm": say.rearm, "close": say.close, "confirm": say.confirm_by_hand}[decision.how]
+    if decision.how == "rearm":
+        # The order of locks is that of consumers: the log row first.
+        yield Query(say.unrefuse, named)
+        if decision.had_no_effect:
+            yield Query(say.clear, named)
+    if (yield Query(text, named)).changed != 1:
+        raise UndoneError
+
+
+class UndoneError(Exception):
+    """Nothing was changed: the delivery is not there, or settled already."""
 
 
 def forget(say: Statements, group: str, before_ms: int) -> Steps[int]:

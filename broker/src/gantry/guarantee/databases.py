@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from gantry.errors import ConfigError
 from gantry.guarantee.dialects import MARIADB, MYSQL, POSTGRESQL, SQLITE, Dialect
@@ -26,6 +26,15 @@ from gantry.guarantee.units import async_unit, unit
 T = TypeVar("T")
 CONNECT_S = 10
 _TEXT_MAX = 4096
+_SILENT_S = 60  # a server that does not answer for so long is gone
+# A connection whose other end has vanished ends; a statement that waits for a lock goes on.
+_LIVELY = {
+    "connect_timeout": CONNECT_S,
+    "tcp_user_timeout": _SILENT_S * 1000,
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 9,
+}
 _BUSY_S = 30.0  # how long SQLite waits for another writer
 
 
@@ -73,8 +82,11 @@ class AsyncDatabase:
             await connection.close()
 
 
-def opened(text: str) -> tuple[Dialect, Callable[[], Any]]:
-    """Return the dialect and how to connect, for a database's address; ConfigError when it is none."""
+def opened(text: str, may_create: bool = True) -> tuple[Dialect, Callable[[], Any]]:
+    """Return the dialect and how to connect, for a database's address; ConfigError when it is none.
+
+    may_create: whether connecting may make a SQLite file that is not there.
+    """
     if text.startswith("@"):
         try:
             text = Path(text[1:]).read_text(encoding="utf-8")[: _TEXT_MAX + 1].strip()
@@ -83,15 +95,19 @@ def opened(text: str) -> tuple[Dialect, Callable[[], Any]]:
     kind, _, rest = text.partition("://")
     if kind == "sqlite" and rest.startswith("/") and len(rest) > 1:
         # /relative, //absolute, as SQLAlchemy has it.
-        return SQLITE, partial(sqlite3.connect, unquote(rest[1:]), timeout=_BUSY_S)
+        mode = "rwc" if may_create else "rw"
+        address = f"file:{quote(unquote(rest[1:]))}?mode={mode}"
+        return SQLITE, partial(sqlite3.connect, address, timeout=_BUSY_S, uri=True)
     if kind in ("postgresql", "postgres"):
         psycopg = _driver("psycopg", text)
-        return POSTGRESQL, partial(psycopg.connect, text, connect_timeout=CONNECT_S)
+        return POSTGRESQL, partial(psycopg.connect, text, **_LIVELY)
     if kind in ("mysql", "mariadb"):
         return (MYSQL if kind == "mysql" else MARIADB), partial(_driver("pymysql", text).connect, **_mysql(text))
+    # Without a kind the text may begin with a user and a password.
+    said = repr(kind[:20]) if rest and kind.isalnum() else "the address"
     raise ConfigError(
-        f"{kind[:20]!r} is no kind of database; use postgresql://USER:PASSWORD@HOST/NAME, mysql://..., mariadb://... "
-        "or sqlite:///FILE"
+        f"{said} names no kind of database that is known; use postgresql://USER:PASSWORD@HOST/NAME, mysql://..., "
+        "mariadb://... or sqlite:///FILE"
     )
 
 
@@ -104,6 +120,8 @@ def _mysql(text: str) -> dict[str, Any]:
         "port": address.port or 3306,
         **{name: unquote(value) for name, value in found.items() if value},
         "connect_timeout": CONNECT_S,
+        "read_timeout": _SILENT_S,
+        "write_timeout": _SILENT_S,
         # A gap lock of REPEATABLE READ would hold up other groups' inserts.
         "init_command": "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
         **more,
@@ -112,7 +130,20 @@ def _mysql(text: str) -> dict[str, Any]:
 
 def _driver(name: str, text: str) -> Any:
     try:
-        return __import__(name)
+        if name == "psycopg":
+            import psycopg
+
+            return psycopg
+        import pymysql
     except ImportError as error:
         kind = text.partition(":")[0]
         raise ConfigError(f"{name}, the driver of {kind}, is missing; pip install 'gantrymq[guarantee]'") from error
+    return pymysql
+
+
+def errors_of(dialect: Dialect) -> type[Exception]:
+    """Return the class of all errors of the dialect's driver here."""
+    if dialect is SQLITE:
+        return sqlite3.Error
+    found: type[Exception] = _driver("psycopg" if dialect is POSTGRESQL else "pymysql", dialect.name).Error
+    return found

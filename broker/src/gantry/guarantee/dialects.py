@@ -38,6 +38,9 @@ class Dialect:
     groups_count: str  # its length
     places: str  # rows `p(message_id, copy_topic, broker, queue_id, queue_offset)` from the JSON array :places
     style: str  # the usual driver's parameter style
+    # End of a SELECT of deliveries `d` that takes only rows nobody else has locked.  None for MySQL and MariaDB: they
+    # lock what they read before they sort, so that others find nothing and consumers wait.
+    skip_locked: str = ""
 
 
 _PLACE_COLUMNS = ("message_id", "copy_topic", "broker", "queue_id", "queue_offset")
@@ -83,6 +86,7 @@ POSTGRESQL = Dialect(
     places="jsonb_to_recordset(CAST(:places AS jsonb)) AS "
     "p(message_id text, copy_topic text, broker text, queue_id integer, queue_offset bigint)",
     style="pyformat",
+    skip_locked="\nFOR UPDATE OF d SKIP LOCKED",
 )
 SQLITE = Dialect(
     "sqlite",

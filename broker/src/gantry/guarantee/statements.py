@@ -78,10 +78,10 @@ _UNTOLD = ("d.told_at_ms IS NULL", "d.tell_after_ms <= :now_ms")
 # What a resend needs: `resends` for the guards of `claim` and `moved`, `attempts` for the backoff.
 MISSING_COLUMNS = (
     "message_id", "consumer_group", "resend_by", "resends", "attempts",
-    "topic", "body", "message_keys", "tags", "properties",
+    "topic", "body", "message_keys", "tags", "properties", "is_rearmed",
 )  # fmt: skip
 _MISSING_FIELDS = """d.message_id, d.consumer_group, d.resend_by, d.resends, d.resends - d.resends_before AS attempts,
-    s.topic, s.body, s.message_keys, s.tags, s.properties"""
+    s.topic, s.body, s.message_keys, s.tags, s.properties, d.is_rearmed"""
 # What a person sees of a delivery; no bodies.
 DELIVERY_COLUMNS = (
     "message_id", "consumer_group", "state", "topic", "message_keys", "resends", "attempts", "next_resend_at_ms",
@@ -142,7 +142,10 @@ class Statements:
     # Resends.
     progress: str  # what the broker says that a group has consumed of a queue; never goes back
     missing: str  # deliveries for which all CONDITIONS hold: MISSING_COLUMNS
+    free: str  # as `missing`; on PostgreSQL locked for this transaction and without what others have locked
     claim: str  # before it is sent again: 1 row; 0: another process does it, or it is confirmed
+    postpone: str  # after a claim, when no broker took the message: the attempt does not count
+    copies: str  # topics of a group's first `rows_max` due deliveries, NULL without a place; no row: nothing is due
     moved: str  # after it was sent again for the `resends`-th time: its place; 0: sent once more since
     # For a person: DELIVERY_COLUMNS of one group.
     exhausted: str  # due, and sent as often as it may be
@@ -150,6 +153,7 @@ class Statements:
     overdue: str  # due since `before_ms`, and the group has neither passed its place nor seen it
     exhausted_untold: str  # those of which nobody was told yet
     stuck_untold: str
+    overdue_untold: str
     in_state: str  # all of a :state
     unsettled: str  # LOG_COLUMNS: effects outside of the database whose owner's time is over
     tell: str  # 1 row: this process tells a person now, and nobody else before :tell_after_ms
@@ -291,15 +295,24 @@ def _consuming(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
 
 def _resending(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
     keys = "consumer_group, topic, broker, queue_id"
+    missing = deliveries_where(CONDITIONS.values())
     later = """CASE WHEN guarantee_progress.consumed_to < :consumed_to THEN :consumed_to
     ELSE guarantee_progress.consumed_to END"""
     conflict = "ON DUPLICATE KEY UPDATE" if dialect in (MYSQL, MARIADB) else f"ON CONFLICT ({keys}) DO UPDATE SET"
     return {
         "progress": f"INSERT INTO guarantee_progress ({keys}, consumed_to)\n"
         f"VALUES (:{keys.replace(', ', ', :')}, :consumed_to)\n{conflict} consumed_to = {later}",
-        "missing": deliveries_where(CONDITIONS.values()),
-        "claim": f"{_SET}resends = resends + 1, next_resend_at_ms = :next_resend_at_ms, is_rearmed = 0, {_BY}\n"
+        "missing": missing,
+        "free": missing + dialect.skip_locked,
+        # A delivery that is sent again is a new case: people were told of what it was before.
+        "claim": f"{_SET}resends = resends + 1, next_resend_at_ms = :next_resend_at_ms, is_rearmed = 0,\n"
+        f"    told_at_ms = NULL, tell_after_ms = 0, {_BY}\n"
         f"WHERE {_THIS} AND resends = :resends AND state = 'open'",
+        "postpone": f"{_SET}resends_before = resends_before + 1, next_resend_at_ms = :next_resend_at_ms,\n"
+        f"    is_rearmed = :is_rearmed, {_BY}\nWHERE {_THIS} AND resends = :resends AND state = 'open'",
+        "copies": "SELECT DISTINCT w.copy_topic FROM (\n    SELECT d.copy_topic FROM guarantee_delivery d\n"
+        f"    WHERE d.consumer_group = :consumer_group AND {_OPEN} AND {_DUE}\n"
+        "    ORDER BY d.next_resend_at_ms LIMIT :rows_max) w",
         "moved": f"{_SET}{_PLACE}\nWHERE {_THIS} AND resends = :resends",
     }
 
@@ -318,6 +331,7 @@ def _showing(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
         "overdue": people(*overdue, behind),
         "exhausted_untold": people(_OPEN, _DUE, *_EXHAUSTED, *_UNTOLD),
         "stuck_untold": people(_OPEN, _DUE, *_STUCK, *_UNTOLD),
+        "overdue_untold": people(*_UNTOLD, *overdue, behind),
         "in_state": people("d.state = :state"),
         "unsettled": f"SELECT {log_fields}\nFROM guarantee_log l\nWHERE l.consumer_group = :consumer_group"
         " AND l.effect <> 'done' AND l.effect IN ('processing', 'unknown')\n  AND l.owner_until_ms <= :now_ms\n"

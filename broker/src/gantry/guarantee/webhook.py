@@ -12,16 +12,18 @@ redirect, means not.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import hashlib
 import hmac
 import http.client
+import socket
 import ssl
 from urllib.parse import urlsplit
 
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError, GantryError
 from gantry.guarantee.people import Digest
+from gantry.guarantee.threads import OneThread
 
 _TIMEOUT_S = 20.0
 _SECRET_CHARACTERS_MIN = 16
@@ -42,29 +44,39 @@ class Webhook:
     name = "webhook"
 
     def __init__(self, url: str, secret: str, clock: Clock | None = None) -> None:
-        parts = urlsplit(url)
+        # No part of the address stands in an error: with many receivers it is the secret.
+        try:
+            parts = urlsplit(url)
+            self._port = parts.port
+        except ValueError:
+            raise ConfigError("the address of the webhook has a wrong port or host") from None
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ConfigError(f"{url[:80]!r} is no address of a webhook; give http://... or https://...")
+            raise ConfigError("the address of the webhook has to be http://HOST/... or https://HOST/...")
+        if parts.username is not None:
+            raise ConfigError("the address of the webhook has a user; its receiver checks the signature instead")
+        if not url.isascii() or not url.isprintable() or " " in url:
+            raise ConfigError("the address of the webhook has characters that have to be written as %XX")
         if len(secret) < _SECRET_CHARACTERS_MIN:
             remark = f"a webhook's secret has at least {_SECRET_CHARACTERS_MIN} characters"
             raise ConfigError(f"{remark}; make one with: openssl rand -hex 32")
-        self._is_tls, self._host, self._port = parts.scheme == "https", parts.hostname, parts.port
+        self._is_tls, self._host = parts.scheme == "https", parts.hostname
         self._target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         self._secret = secret.encode()
         self._clock = clock or SystemClock()
+        self._thread = OneThread("gantry-guarantee-webhook")
 
     async def tell(self, digest: Digest) -> None:
         """Post it; NotTakenError, OSError and http.client's errors."""
-        await asyncio.to_thread(self._post, digest)
-
-    def _post(self, digest: Digest) -> None:
-        body, timestamp = digest.document(), str(self._clock.now_ms() // 1000)
         connection: http.client.HTTPConnection
         if self._is_tls:
             context = ssl.create_default_context()
             connection = http.client.HTTPSConnection(self._host, self._port, timeout=_TIMEOUT_S, context=context)
         else:
             connection = http.client.HTTPConnection(self._host, self._port, timeout=_TIMEOUT_S)
+        await self._thread.run(lambda: self._post(digest, connection), lambda: _hang_up(connection))
+
+    def _post(self, digest: Digest, connection: http.client.HTTPConnection) -> None:
+        body, timestamp = digest.document(), str(self._clock.now_ms() // 1000)
         headers = {
             "Content-Type": "application/json",
             "User-Agent": "gantrymq-guarantee",
@@ -79,3 +91,9 @@ class Webhook:
             connection.close()
         if not 200 <= status < 300:
             raise NotTakenError(f"the webhook answered {status}, expected 2xx")
+
+
+def _hang_up(connection: http.client.HTTPConnection) -> None:
+    if connection.sock is not None:
+        with contextlib.suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import yaml
 
-from gantry_operator.monitoring import alerts, dashboards, operatorboard, proxyboard, queuesboard
+from gantry_operator.monitoring import alerts, dashboards, guaranteeboard, operatorboard, proxyboard, queuesboard
 
 
 def files() -> dict[str, str]:
     """Return the generated files' texts, by their path in the chart."""
-    boards = [*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD, operatorboard.BOARD]
+    boards = [*dashboards.ALL, proxyboard.BOARD, queuesboard.BOARD, guaranteeboard.BOARD, operatorboard.BOARD]
     made = {f"dashboards/{each.uid}.json": json.dumps(each.to_document(), indent=1) + "\n" for each in boards}
+    more = (proxyboard.GROUP, queuesboard.GROUP, guaranteeboard.GROUP, operatorboard.GROUP)
     made["alerts/gantrymq.yaml"] = "# Generated from gantry_operator.monitoring.alerts.\n" + yaml.safe_dump(
-        alerts.to_document(proxyboard.GROUP, queuesboard.GROUP, operatorboard.GROUP), sort_keys=False, width=120
+        alerts.to_document(*more), sort_keys=False, width=120
     )
     return made
 

@@ -1,0 +1,77 @@
+"""What only a resend process asks of the databases: portions that nobody else has locked, attempts that are undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from gantry.guarantee.statements import MISSING_COLUMNS, statements
+from testkit.guaranteetables import DATABASES, GROUPS, Logged, Rules, Stub, Tables, opened
+
+THIS = {"message_id": "m1", "consumer_group": GROUPS[0]}
+
+
+@pytest.fixture(scope="module", params=DATABASES)
+def database(request: pytest.FixtureRequest) -> Iterator[Tables]:
+    with opened(request.param) as made:
+        yield made
+
+
+@pytest.fixture
+def tables(database: Tables) -> Tables:
+    database.empty()
+    for number in range(4):
+        Stub(f"m{number}", place=None).write(database)
+    database.commit()
+    return database
+
+
+def test_a_portion_leaves_out_what_another_process_is_claiming(tables: Tables) -> None:
+    def ids(of: Tables, rows_max: int) -> list[str]:
+        found = of.ask(of.say.free, **{**Rules().parameters(), "rows_max": rows_max})
+        return [str(dict(zip(MISSING_COLUMNS, row, strict=True))["message_id"]) for row in found]
+
+    first = ids(tables, 2)
+    assert len(first) == 2
+    with closing(tables.reconnect()) as connection:
+        other = Tables(tables.dialect, connection, None)
+        second = ids(other, 4)
+        if tables.dialect.skip_locked:
+            assert sorted([*first, *second]) == ["m0", "m1", "m2", "m3"]
+        else:
+            assert len(second) == 4  # the guard of `claim` decides
+        other.rollback()
+    tables.rollback()
+
+
+def test_an_attempt_that_no_broker_took_does_not_count_and_leaves_the_rest_as_it_was(tables: Tables) -> None:
+    changed = "UPDATE guarantee_delivery SET is_rearmed = 1, told_at_ms = 5, tell_after_ms = 6 WHERE message_id = 'm1'"
+    tables.run(changed)
+    asked = "SELECT resends, resends - resends_before, is_rearmed, told_at_ms, tell_after_ms, next_resend_at_ms FROM "
+    asked = tables.of(f"{asked} guarantee_delivery WHERE message_id = 'm1' AND consumer_group = :group")
+    assert tables.run(tables.say.claim, **THIS, resends=0, next_resend_at_ms=50) == 1
+    assert tables.ask(asked, group=GROUPS[0]) == [(1, 1, 0, None, 0, 50)]
+    assert tables.run(tables.say.postpone, **THIS, resends=0, next_resend_at_ms=60, is_rearmed=1) == 0  # a later one
+    assert tables.run(tables.say.postpone, **THIS, resends=1, next_resend_at_ms=60, is_rearmed=1) == 1
+    assert tables.ask(asked, group=GROUPS[0]) == [(1, 0, 1, None, 0, 60)]
+    assert tables.run(tables.say.claim, **THIS, resends=1, next_resend_at_ms=70) == 1
+    tables.rollback()
+
+
+def test_topics_of_what_is_due_and_overdue_messages_nobody_was_told_of(tables: Tables) -> None:
+    Stub("placed", place=("%RETRY%packing", "broker-a", 0, 5)).write(tables)
+    Logged("other", place=("%RETRY%packing", "broker-a", 0, 3)).write(tables)
+    this = {"consumer_group": GROUPS[0], "now_ms": 100, "rows_max": 10}
+    topics = {topic for (topic,) in tables.ask(tables.say.copies, **this)}
+    assert topics == {None, "%RETRY%packing"}
+    assert tables.ask(tables.say.copies, **{**this, "now_ms": -1}) == []
+    overdue = {**this, "before_ms": 50}
+    assert [row[0] for row in tables.ask(tables.say.overdue_untold, **overdue)] == ["placed"]
+    assert tables.run(tables.say.told, message_id="placed", consumer_group=GROUPS[0]) == 1
+    assert tables.ask(tables.say.overdue_untold, **overdue) == []
+    for name in ("exhausted", "stuck", "overdue", "unsettled"):  # as /metrics counts them
+        said = f"SELECT COUNT(*) FROM (\n{getattr(statements(tables.dialect, 'named'), name)}) listed"
+        assert len(tables.ask(tables.of(said), **overdue, resends_max=0)) == 1
+    tables.rollback()
