@@ -239,7 +239,8 @@ async def test_one_pass_sends_what_is_due_and_tells_people(tmp_path: Path, stubs
     secret.write_text("0123456789abcdef\n")
     async with running_cluster(tmp_path / "brokers") as cluster, mail_server() as post, hook_server() as hook:
         words = resend(
-            stubs, "--database", stubs.address, "--namesrv", cluster.nameserver, "--timeout", "10", "--once", "--group", "packing", "--backoff",
+            stubs, "--database", stubs.address, "--namesrv", cluster.nameserver,
+            "--timeout", "10", "--once", "--group", "packing", "--backoff",
             "600", "--backlog", "5", "--resends-max", "4", "--stuck-after", "60", "--overdue-after", "60", "--output",
             "json", "--log-format", "json", "--log-level", "warning", "--mail-server", f"smtp://127.0.0.1:{post.port}",
             "--mail-from", "gantry@example.org", "--mail-to", "ops@example.org", "--webhook", hook.url,
