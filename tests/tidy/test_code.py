@@ -53,6 +53,9 @@ GUARDS_OF_EVERYTHING = {
     "broker/src/gantry/transport/gathered.py",  # one connection, as the loop does it for its own sockets
     "broker/src/gantry/guarantee/keys.py",  # a client of the user's: whatever it raises, the database decides
     "broker/src/gantry/guarantee/sending.py",  # a driver of the user's: a resend finds what was not stored
+    "broker/src/gantry/guarantee/people.py",  # one offer to a channel
+    "broker/src/gantry/guarantee/resendservice.py",  # one pass, with errors of any driver
+    "broker/src/gantry/guarantee/threads.py",  # one call, whose error is raised by the one that waits
     "operator/src/gantry_operator/queue.py",  # one object's pass
     "operator/src/gantry_operator/watching.py",  # one group's failover loop
 }
