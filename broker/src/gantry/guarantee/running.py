@@ -18,10 +18,10 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from gantry.guarantee import dialects
-from gantry.guarantee.steps import Answer, Query, Steps
+from gantry.guarantee.steps import Query, QueryAnswer, Steps
 
 T = TypeVar("T")
-_Coroutine = Callable[[Query], Awaitable[Answer]]
+_Coroutine = Callable[[Query], Awaitable[QueryAnswer]]
 
 _TEXTS_MAX = 1024
 _COUNTED = re.compile(r"\d+$")  # of asyncpg's "UPDATE 1"
@@ -37,7 +37,7 @@ def run(steps: Steps[T], connection: Any) -> T:
             cursor = connection.cursor()
             stack.callback(cursor.close)
             execute = _of_cursor(cursor, paramstyle(connection))
-        answer: Answer | None = None
+        answer: QueryAnswer | None = None
         while True:
             try:
                 query = _advance(steps, answer)
@@ -55,7 +55,7 @@ async def run_async(steps: Steps[T], connection: Any) -> T:
         execute = _of_asyncpg(connection)
     else:
         execute = _of_async_driver(connection, paramstyle(connection))
-    answer: Answer | None = None
+    answer: QueryAnswer | None = None
     while True:
         try:
             query = _advance(steps, answer)
@@ -82,7 +82,7 @@ def paramstyle(connection: Any) -> str:
 _NAMES_TOO = {"MySQLdb", "asyncmy", "aiomysql", "pymysql"}  # their paramstyle is "format", and they take names as well
 
 
-def _advance(steps: Steps[T], answer: Answer | None) -> Query:
+def _advance(steps: Steps[T], answer: QueryAnswer | None) -> Query:
     return next(steps) if answer is None else steps.send(answer)
 
 
@@ -102,18 +102,18 @@ def _is_sqlalchemy(connection: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == "sqlalchemy" for kind in type(connection).__mro__)
 
 
-def _of_cursor(cursor: Any, style: str) -> Callable[[Query], Answer]:
-    def execute(query: Query) -> Answer:
+def _of_cursor(cursor: Any, style: str) -> Callable[[Query], QueryAnswer]:
+    def execute(query: Query) -> QueryAnswer:
         cursor.execute(*_said(query.text, style, query.values))
-        return Answer(cursor.rowcount, cursor.fetchall() if cursor.description is not None else ())
+        return QueryAnswer(cursor.rowcount, cursor.fetchall() if cursor.description is not None else ())
 
     return execute
 
 
-def _of_sqlalchemy(connection: Any) -> Callable[[Query], Answer]:
+def _of_sqlalchemy(connection: Any) -> Callable[[Query], QueryAnswer]:
     from sqlalchemy import text
 
-    def execute(query: Query) -> Answer:
+    def execute(query: Query) -> QueryAnswer:
         return _answer_of(connection.execute(text(query.text), {**query.values}))
 
     return execute
@@ -122,38 +122,38 @@ def _of_sqlalchemy(connection: Any) -> Callable[[Query], Answer]:
 def _of_async_sqlalchemy(connection: Any) -> _Coroutine:
     from sqlalchemy import text
 
-    async def execute(query: Query) -> Answer:
+    async def execute(query: Query) -> QueryAnswer:
         return _answer_of(await connection.execute(text(query.text), {**query.values}))
 
     return execute
 
 
-def _answer_of(result: Any) -> Answer:
+def _answer_of(result: Any) -> QueryAnswer:
     rows: Sequence[Sequence[object]] = [tuple(row) for row in result.fetchall()] if result.returns_rows else ()
-    return Answer(result.rowcount, rows)
+    return QueryAnswer(result.rowcount, rows)
 
 
 def _of_asyncpg(connection: Any) -> _Coroutine:
-    async def execute(query: Query) -> Answer:
+    async def execute(query: Query) -> QueryAnswer:
         said, names = _rendered(query.text, "dollar")
         values = [query.values[name] for name in names]
         if _READS.match(query.text) or "RETURNING" in query.text:
             rows = [tuple(row) for row in await connection.fetch(said, *values)]
-            return Answer(len(rows), rows)
+            return QueryAnswer(len(rows), rows)
         found = _COUNTED.search(await connection.execute(said, *values))
-        return Answer(int(found.group()) if found else 0)
+        return QueryAnswer(int(found.group()) if found else 0)
 
     return execute
 
 
 def _of_async_driver(connection: Any, style: str) -> _Coroutine:
-    async def execute(query: Query) -> Answer:
+    async def execute(query: Query) -> QueryAnswer:
         cursor = connection.cursor()
         if inspect.isawaitable(cursor):
             cursor = await cursor
         try:
             await cursor.execute(*_said(query.text, style, query.values))
-            return Answer(cursor.rowcount, list(await cursor.fetchall()) if cursor.description is not None else ())
+            return QueryAnswer(cursor.rowcount, list(await cursor.fetchall()) if cursor.description is not None else ())
         finally:
             closed = cursor.close()
             if inspect.isawaitable(closed):

@@ -1,4 +1,4 @@
-"""Database work as steps without input or output: a generator yields a `Query` and is sent its `Answer`.
+"""Database work as steps without input or output: a generator yields a `Query` and is sent its `QueryAnswer`.
 
     def withdrawn(...) -> Steps[bool]:
         answer = yield Query(say.verdict, {"message_id": ..., "consumer_group": ...})
@@ -23,14 +23,14 @@ class Query(NamedTuple):
     values: Mapping[str, object]
 
 
-class Answer(NamedTuple):
+class QueryAnswer(NamedTuple):
     """What a statement did: how many rows it changed, and the rows that it returned."""
 
     changed: int
     rows: Sequence[Sequence[object]] = ()
 
 
-Steps = Generator[Query, Answer, T]
+Steps = Generator[Query, QueryAnswer, T]
 
 
 def in_order(texts: Sequence[str], values: Mapping[str, object]) -> Steps[int]:
