@@ -24,7 +24,7 @@ from gantry.transport.listening import listen
 
 CONNECTIONS_MAX = 20_000
 HEAD_S = 10.0
-IDLE_S = 75.0
+IDLE_S = 300.0  # the Python SDK of MNS fails on a connection that was closed meanwhile, and does not repeat
 BODY_S = 30.0
 ANSWER_S = 60.0
 BODIES_BYTES_MAX = 256 << 20  # of all calls under way
