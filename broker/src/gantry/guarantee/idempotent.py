@@ -141,7 +141,7 @@ def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Busin
         def blocking(message: Any) -> None:
             with closing(connect()) as connection, guard.effect(connection, message) as effect:
                 if effect:
-                    business(message, connection)
+                    _refuse_awaitable(business(message, connection))
 
         async def listener(message: Any) -> None:
             if not inspect.iscoroutinefunction(business):
@@ -158,6 +158,17 @@ def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Busin
         return listener
 
     return around
+
+
+def _refuse_awaitable(result: object) -> None:
+    """Raise TypeError, so that nothing is committed, when the business was not executed but only made."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError(
+            "the business returned a coroutine, and nothing awaits it: a wrapper hides that its function is one; make "
+            "the wrapper `async def` as well"
+        )
 
 
 async def _awaited(value: Any) -> Any:

@@ -95,9 +95,17 @@ def committed(say: Statements, message_id: str) -> Steps[str]:
 
 
 def withdraw(say: Statements, message_id: str, now_ms: int, changed_by: str) -> Steps[bool]:
-    """Withdraw a message; True: no group had its effect, COMMIT.  False: too late, ROLLBACK."""
+    """Withdraw a message; True: no group had its effect.  False: too late, and no group's delivery was changed.
+
+    Too late for one group is too late for all, also when the caller commits all the same.  The savepoint stays: SQLite
+    would commit at its release where it began the transaction.
+    """
     values = {"message_id": message_id, "now_ms": now_ms, "changed_by": changed_by}
-    return (yield from in_order(say.void, values)) == 1
+    yield Query("SAVEPOINT gantry_withdrawal", {})
+    if (yield from in_order(say.void, values)) == 1:
+        return True
+    yield Query("ROLLBACK TO SAVEPOINT gantry_withdrawal", {})
+    return False
 
 
 def declare(say: Statements, topic: str, group: str, resend_by: str, now_ms: int, changed_by: str) -> Steps[None]:

@@ -80,10 +80,10 @@ def _check(connection: Any) -> None:
     if package == "sqlalchemy":
         is_autocommit = _is_autocommit_sqlalchemy(connection)
     elif package in ("sqlite3", "aiosqlite"):
-        # -1: as before Python 3.12, the isolation level decides.
+        # -1: as before Python 3.12, the isolation level decides.  True: commit() does nothing, also after a BEGIN.
         mode = getattr(connection, "autocommit", -1)
-        begins_nothing = connection.isolation_level is None if mode == -1 else mode is True
-        is_autocommit = begins_nothing and not connection.in_transaction
+        begins_nothing = connection.isolation_level is None and not connection.in_transaction
+        is_autocommit = begins_nothing if mode == -1 else mode is True
     elif hasattr(connection, "get_autocommit"):  # PyMySQL, aiomysql, mysqlclient
         is_autocommit = bool(connection.get_autocommit())
     else:

@@ -1,0 +1,129 @@
+"""Traps of the guarantee's users: what looks right in a program and would lose a message without any error."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial, wraps
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from gantry.errors import ConfigError
+from gantry.guarantee import migration
+from gantry.guarantee.consuming import Arrival, Decision, arrive
+from gantry.guarantee.dialects import SQLITE
+from gantry.guarantee.idempotent import Idempotent, idempotent
+from gantry.guarantee.producing import OutgoingStub, declare, withdraw, write_stub
+from gantry.guarantee.running import run
+from gantry.guarantee.statements import statements
+from gantry.guarantee.units import unit
+from gantry.model.message import Message
+
+SAY = statements(SQLITE, "named")
+QUEUE = SimpleNamespace(topic="Orders", broker_name="broker-a", queue_id=0)
+RECEIVED = SimpleNamespace(message_id="M1", queue=QUEUE, queue_offset=7)
+
+
+@pytest.fixture
+def connect(tmp_path: Path) -> Callable[[], sqlite3.Connection]:
+    """Opens a database with one order for two groups, `packing` and `billing`."""
+    found = partial(sqlite3.connect, tmp_path / "shop.db")
+    with closing(found()) as connection:
+        migration.install(connection, SQLITE, 0)
+        connection.execute("CREATE TABLE effects (name TEXT)")
+        with unit(connection):
+            for group in ("packing", "billing"):
+                run(declare(SAY, "Orders", group, "retry", 0, "test"), connection)
+            run(write_stub(SAY, OutgoingStub("M1", Message("Orders", b"1")), 10, 20, "shop"), connection)
+    return found
+
+
+def states(connection: sqlite3.Connection) -> dict[str, str]:
+    return dict(connection.execute("SELECT consumer_group, state FROM guarantee_delivery"))
+
+
+def test_a_withdrawal_that_comes_too_late_takes_the_message_from_no_group_even_if_it_is_committed(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    with closing(connect()) as connection:
+        with unit(connection):
+            assert run(arrive(SAY, Arrival("packing", "M1", "Orders", "broker-a", 0, 7), 30, "w"), connection)
+        with unit(connection):
+            connection.execute("INSERT INTO effects VALUES ('before')")
+            assert not run(withdraw(SAY, "M1", 40, "shop"), connection)
+            connection.execute("INSERT INTO effects VALUES ('after')")
+        assert states(connection) == {"packing": "confirmed", "billing": "open"}
+        assert connection.execute("SELECT COUNT(*) FROM effects").fetchone() == (2,)
+        with unit(connection):
+            late = Arrival("billing", "M1", "Orders", "broker-a", 0, 7)
+            assert run(arrive(SAY, late, 50, "w"), connection) is Decision.RUN
+
+
+def test_a_withdrawal_in_time_is_undone_with_its_transaction(connect: Callable[[], sqlite3.Connection]) -> None:
+    with closing(connect()) as connection:
+        with pytest.raises(RuntimeError, match="changed its mind"), unit(connection):
+            assert run(withdraw(SAY, "M1", 40, "shop"), connection)
+            raise RuntimeError("the shop changed its mind")
+        assert states(connection) == {"packing": "open", "billing": "open"}
+
+
+async def test_a_coroutine_function_that_a_wrapper_hides_is_an_error_and_not_an_effect(
+    connect: Callable[[], sqlite3.Connection],
+) -> None:
+    def traced(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def wrapper(*arguments: Any) -> Any:
+            return function(*arguments)
+
+        return wrapper
+
+    @idempotent(Idempotent("packing", "sqlite"), connect)
+    @traced
+    async def handle(message: Any, connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO effects VALUES ('packed')")
+
+    with pytest.raises(TypeError, match="coroutine"):
+        await handle(RECEIVED)
+    with closing(connect()) as connection:
+        assert states(connection) == {"packing": "open", "billing": "open"}
+        assert connection.execute("SELECT * FROM guarantee_log").fetchall() == []
+
+
+class Autocommitting(sqlite3.Connection):
+    """With `autocommit=True` as from Python 3.12 on: commit() and rollback() do nothing, also after a BEGIN."""
+
+    autocommit = True
+
+    def commit(self) -> None:
+        pass
+
+    def rollback(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_a_connection_of_sqlite_whose_commit_does_nothing_is_refused(
+    connect: Callable[..., sqlite3.Connection], begins: bool
+) -> None:
+    with closing(connect(factory=Autocommitting)) as connection:
+        if begins:
+            connection.execute("BEGIN IMMEDIATE")
+        with (
+            pytest.raises(ConfigError, match="autocommit"),
+            Idempotent("packing", "sqlite").effect(connection, RECEIVED),
+        ):
+            pytest.fail("the effect was begun")
+
+
+def test_a_transaction_begun_by_hand_is_taken_where_commit_ends_it(connect: Callable[[], sqlite3.Connection]) -> None:
+    with closing(connect()) as connection:
+        connection.isolation_level = None
+        connection.execute("BEGIN IMMEDIATE")
+        with Idempotent("packing", "sqlite").effect(connection, RECEIVED) as effect:
+            assert effect
+    with closing(connect()) as connection:
+        assert states(connection) == {"packing": "confirmed", "billing": "open"}
