@@ -23,11 +23,11 @@ class OneThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._thread: threading.Thread | None = None
+        self._is_busy = False  # not whether the thread lives: it lives a little longer than its call
 
     async def run(self, work: Callable[[], None], end: Callable[[], None]) -> None:
         """Run `work` and raise what it raised; when this is cancelled `end` is called, which ends it soon."""
-        if self._thread is not None and self._thread.is_alive():
+        if self._is_busy:
             raise StillBusyError(f"{self._name}: the call before still waits for its server")
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
@@ -46,11 +46,16 @@ class OneThread:
                 work()
             except BaseException as found:  # noqa: BLE001  raised by run()
                 error = found
+            self._is_busy = False
             with contextlib.suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(finish, error)
 
-        self._thread = threading.Thread(target=call, name=self._name, daemon=True)
-        self._thread.start()
+        self._is_busy = True
+        try:
+            threading.Thread(target=call, name=self._name, daemon=True).start()
+        except BaseException:
+            self._is_busy = False
+            raise
         try:
             await done
         except asyncio.CancelledError:
