@@ -2,7 +2,8 @@
 
     exhausted    sent again as often as allowed, and no sign of it
     stuck        arrived long ago and not confirmed: a worker died in between, or its effect was refused
-    overdue      due for long, and its group neither passed its place nor saw it: does the group run?
+    overdue      due for long, and its group neither passed its place nor saw it: does the group run?  Or it has no
+                 place: no broker takes messages, or no resend ran
 
 A digest has what is not told yet, of all groups.  Its cases are claimed before they are told (`tell`): the process that
 claimed them offers the digest to each channel until the channel took it, with growing pauses, and renews its claim

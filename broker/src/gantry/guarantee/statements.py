@@ -19,7 +19,7 @@ the copy that its group will read, and the fourth condition compares places with
 without a place was perhaps never sent; it is sent again when it is due, as safely as any other.
 
 What the conditions cannot decide is listed for a person: `exhausted` (sent as often as allowed), `stuck` (arrived long
-ago, not confirmed), `overdue` (due for long, and the group has not passed its place), `unsettled` (an effect outside of
+ago, not confirmed), `overdue` (due for long, and the group has not passed its place, or it has none), `unsettled` (an effect outside of
 the database whose outcome is unknown).  `rearm` lets one be sent again whatever its place and its log row say.
 
 `log` is decided by its count of rows: 1 means new.  PostgreSQL and SQLite count 0 for a message that is there, MySQL
@@ -150,7 +150,7 @@ class Statements:
     # For a person: DELIVERY_COLUMNS of one group.
     exhausted: str  # due, and sent as often as it may be
     stuck: str  # logged before `before_ms`, and not confirmed
-    overdue: str  # due since `before_ms`, and the group has neither passed its place nor seen it
+    overdue: str  # due since `before_ms`, not seen by the group, which has not passed its place; or without a place
     exhausted_untold: str  # those of which nobody was told yet
     stuck_untold: str
     overdue_untold: str
@@ -323,7 +323,9 @@ def _showing(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
 
     log_fields = ", ".join(f"l.{each}" for each in LOG_COLUMNS)
     overdue = (_OPEN, "d.next_resend_at_ms <= :before_ms", _NOT_LOGGED, "d.is_rearmed = 0")
-    behind = f"d.queue_offset >= COALESCE({_GREATEST}, 0)\n  AND d.queue_offset >= COALESCE({_CONSUMED_TO}, 0)"
+    # One without a place waits for no group: a resend sends it when it is due, unless no broker or no resend is there.
+    passed = f"(d.queue_offset >= COALESCE({_GREATEST}, 0)\n    AND d.queue_offset >= COALESCE({_CONSUMED_TO}, 0))"
+    behind = f"(d.queue_offset IS NULL OR {passed})"
     size = "OCTET_LENGTH(body)" if dialect.name != "sqlite" else "LENGTH(body)"
     return {
         "exhausted": people(_OPEN, _DUE, *_EXHAUSTED),
