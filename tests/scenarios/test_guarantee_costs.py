@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from gantry.guarantee import migration
-from gantry.guarantee.consuming import Arrival, Decision, KeyState, arrive_with_key
+from gantry.guarantee.consuming import Arrival, Decision, KeyState, arrive_with_key, is_logged
 from gantry.guarantee.dialects import POSTGRESQL, SQLITE, Dialect
 from gantry.guarantee.producing import OutgoingStub, StoredPlace, declare, write_places, write_stub
 from gantry.guarantee.running import run
@@ -66,5 +66,6 @@ def test_a_message_costs_one_round_trip_and_its_effect_two_or_three(opened: tupl
     assert counted(write_places(say, places))[1] == 1
     arrival = Arrival("packing", "m1", "Orders", "b", 0, 1)
     assert counted(arrive_with_key(say, arrival, KeyState.OURS, 0, "w")) == (Decision.RUN, 2)
+    assert counted(is_logged(say, arrival)) == (True, 1)
     assert counted(arrive_with_key(say, arrival, KeyState.UNKNOWN, 0, "w")) == (Decision.DONE, 3)
     assert counted(arrive_with_key(say, arrival, KeyState.DONE, 0, "w")) == (Decision.DONE, 1)

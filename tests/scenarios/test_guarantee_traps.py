@@ -20,7 +20,7 @@ from gantry.guarantee.idempotent import Idempotent, idempotent
 from gantry.guarantee.producing import OutgoingStub, declare, withdraw, write_stub
 from gantry.guarantee.running import run
 from gantry.guarantee.statements import statements
-from gantry.guarantee.units import unit
+from gantry.guarantee.units import AbortedTransactionError, unit
 from gantry.model.message import Message
 
 SAY = statements(SQLITE, "named")
@@ -126,4 +126,33 @@ def test_a_transaction_begun_by_hand_is_taken_where_commit_ends_it(connect: Call
         with Idempotent("packing", "sqlite").effect(connection, RECEIVED) as effect:
             assert effect
     with closing(connect()) as connection:
+        assert states(connection) == {"packing": "confirmed", "billing": "open"}
+
+
+def rolls_back(connection: sqlite3.Connection) -> None:
+    connection.rollback()
+
+
+def is_rolled_back(connection: sqlite3.Connection) -> None:
+    """As MySQL does after a deadlock: the error ends the whole transaction, and the next statement begins another."""
+    with pytest.raises(sqlite3.IntegrityError):
+        connection.execute("INSERT OR ROLLBACK INTO guarantee_group VALUES ('Orders', 'packing', 'retry', 0, 'x')")
+
+
+@pytest.mark.parametrize("interrupted", [rolls_back, is_rolled_back])
+def test_a_rollback_inside_of_the_block_commits_no_part_of_the_effect(
+    connect: Callable[[], sqlite3.Connection], interrupted: Callable[[sqlite3.Connection], None]
+) -> None:
+    with closing(connect()) as connection:
+        with (
+            pytest.raises(AbortedTransactionError, match="let errors leave the block"),
+            Idempotent("packing", "sqlite").effect(connection, RECEIVED),
+        ):
+            connection.execute("INSERT INTO effects VALUES ('first half')")
+            interrupted(connection)
+            connection.execute("INSERT INTO effects VALUES ('second half')")
+        assert connection.execute("SELECT * FROM effects").fetchall() == []
+        assert states(connection) == {"packing": "open", "billing": "open"}
+        with Idempotent("packing", "sqlite").effect(connection, RECEIVED) as effect:
+            assert effect
         assert states(connection) == {"packing": "confirmed", "billing": "open"}

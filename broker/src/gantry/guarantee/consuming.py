@@ -179,6 +179,11 @@ def _check(arrival: Arrival) -> None:
     )
 
 
+def is_logged(say: Statements, arrival: Arrival) -> Steps[bool]:
+    """Return whether the transaction still has the log row, at its end; False after a rollback in between."""
+    return bool((yield Query(say.look, arrival.names())).rows)
+
+
 def is_there(say: Statements, arrival: Arrival) -> Steps[bool]:
     """Return whether there is nothing left to do for this group; reads only."""
     answer = yield Query(say.look, arrival.names())

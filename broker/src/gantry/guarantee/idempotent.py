@@ -13,8 +13,9 @@ The same as a decorator, with what opens a connection or session:
     async def handle(message: ReceivedMessage, session: AsyncSession) -> None: ...
 
 Log row, confirmation and effect are one transaction, committed at the end of the block.  So do not commit inside, and
-let an error of the database leave the block.  `effect` is false for a
-duplicate, a withdrawn message and one that a person closed.  A message that another process works on raises
+let an error of the database leave the block.  Before the commit the log row has to be there still: after a rollback
+inside of the block it is not, and AbortedTransactionError is raised.  `effect` is false for a duplicate, a withdrawn
+message and one that a person closed.  A message that another process works on raises
 HeldElsewhereError, so that it is delivered again and never acknowledged.
 
 The database alone decides.  With `keys` (Redis, `keys.py`) most duplicates are recognised without a write to it; keys
@@ -32,13 +33,13 @@ from typing import Any, Protocol
 
 from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError
-from gantry.guarantee.consuming import Arrival, Decision, KeyState, arrive_with_key
+from gantry.guarantee.consuming import Arrival, Decision, KeyState, arrive_with_key, is_logged
 from gantry.guarantee.dialects import dialect_of
 from gantry.guarantee.keys import AsyncRedisKeys, RedisKeys
 from gantry.guarantee.running import run, run_async
 from gantry.guarantee.statements import statements
 from gantry.guarantee.steps import Steps
-from gantry.guarantee.units import async_unit, unit
+from gantry.guarantee.units import AbortedTransactionError, async_unit, unit
 
 Business = Callable[[Any, Any], Any]
 Listener = Callable[[Any], Awaitable[None]]
@@ -103,7 +104,10 @@ class Idempotent:
         held = KeyState.UNKNOWN if keys is None else keys.take(arrival)
         try:
             with unit(connection):
-                yield _effect(run(self._arrive(arrival, held), connection), arrival)
+                effect = _effect(run(self._arrive(arrival, held), connection), arrival)
+                yield effect
+                if effect:
+                    _check_kept(run(is_logged(self._say, arrival), connection), arrival)
         except BaseException:
             if keys is not None:
                 keys.release(arrival, held)
@@ -117,8 +121,11 @@ class Idempotent:
         arrival, keys = arrival_of(self.group, message), self._async_keys
         held = KeyState.UNKNOWN if keys is None else await keys.take(arrival)
         try:
-            async with async_unit(connection):
-                yield _effect(await run_async(self._arrive(arrival, held), connection), arrival)
+            async with async_unit(connection, is_probed=False):
+                effect = _effect(await run_async(self._arrive(arrival, held), connection), arrival)
+                yield effect
+                if effect:  # asked last, so it is the probe as well
+                    _check_kept(await run_async(is_logged(self._say, arrival), connection), arrival)
         except BaseException:
             if keys is not None:
                 await keys.release(arrival, held)
@@ -179,6 +186,14 @@ def _effect(decision: Decision, arrival: Arrival) -> Effect:
     if decision in (Decision.LATER, Decision.ASK):
         raise _held(arrival)
     return Effect(decision)
+
+
+def _check_kept(is_there: bool, arrival: Arrival) -> None:
+    if not is_there:
+        raise AbortedTransactionError(
+            f"the transaction of message {arrival.message_id} was rolled back inside of the block, by the program or by "
+            "the database (a deadlock of MySQL), so a commit would keep a part of the effect; let errors leave the block"
+        )
 
 
 def _held(arrival: Arrival) -> HeldElsewhereError:

@@ -44,8 +44,11 @@ def unit(connection: Any) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def async_unit(connection: Any) -> AsyncIterator[None]:
-    """As `unit`, on a connection whose methods are coroutines."""
+async def async_unit(connection: Any, is_probed: bool = True) -> AsyncIterator[None]:
+    """As `unit`, on a connection whose methods are coroutines.
+
+    is_probed: whether asyncpg is asked if the transaction is aborted; False for a block whose last statement shows it.
+    """
     if _package(connection) == "asyncpg":
         if connection.is_in_transaction():
             raise ConfigError(
@@ -53,12 +56,13 @@ async def async_unit(connection: Any) -> AsyncIterator[None]:
             )
         async with connection.transaction():
             yield
-            await connection.execute(_PROBE)  # raises in an aborted transaction; a COMMIT would not
+            if is_probed:
+                await connection.execute(_PROBE)  # raises in an aborted transaction; a COMMIT would not
         return
     _check(connection)
     try:
         yield
-        await _check_async_not_aborted(connection)
+        await _check_async_not_aborted(connection, is_probed)
         await connection.commit()
     except BaseException:
         with contextlib.suppress(Exception):
@@ -123,12 +127,14 @@ def _check_not_aborted(driver: Any) -> None:
         )
 
 
-async def _check_async_not_aborted(connection: Any) -> None:
+async def _check_async_not_aborted(connection: Any, is_probed: bool) -> None:
     if _package(connection) != "sqlalchemy":
         _check_not_aborted(connection)
         return
     driver = await connection.run_sync(_driver_of)
     if _package(driver) == "asyncpg":
+        if not is_probed:
+            return
         found = driver.execute(_PROBE)
         if inspect.isawaitable(found):
             await found
