@@ -11,6 +11,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
 
 from gantry.errors import ConfigError
 from gantry.guarantee import migration
@@ -156,3 +158,24 @@ def test_a_rollback_inside_of_the_block_commits_no_part_of_the_effect(
         with Idempotent("packing", "sqlite").effect(connection, RECEIVED) as effect:
             assert effect
         assert states(connection) == {"packing": "confirmed", "billing": "open"}
+
+
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_session_that_joins_a_transaction_of_its_connection_is_refused(tmp_path: Path, is_used: bool) -> None:
+    engine = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'joined.db'}")
+    with engine.begin() as connection:
+        connection.execute(sqlalchemy.text("CREATE TABLE effects (name TEXT)"))
+    insert = sqlalchemy.text("INSERT INTO effects VALUES ('an effect')")
+    with engine.connect() as connection, connection.begin() as outer, Session(connection) as session:
+        if is_used:
+            session.execute(insert)
+        with pytest.raises(ConfigError, match="its commit ends nothing"), unit(session):
+            session.execute(insert)
+        outer.rollback()
+    with engine.connect() as connection, Session(connection) as session:
+        session.execute(insert)  # it began its transaction itself
+        with unit(session):
+            session.execute(insert)
+    with engine.connect() as connection:
+        assert connection.execute(sqlalchemy.text("SELECT COUNT(*) FROM effects")).scalar_one() == 2
+    engine.dispose()

@@ -191,8 +191,8 @@ def _effect(decision: Decision, arrival: Arrival) -> Effect:
 def _check_kept(is_there: bool, arrival: Arrival) -> None:
     if not is_there:
         raise AbortedTransactionError(
-            f"the transaction of message {arrival.message_id} was rolled back inside of the block, by the program or by "
-            "the database (a deadlock of MySQL), so a commit would keep a part of the effect; let errors leave the block"
+            f"the transaction of message {arrival.message_id} was rolled back inside of the block, by the program or "
+            "the database (MySQL: a deadlock), so a commit would keep a part of the effect; let errors leave the block"
         )
 
 

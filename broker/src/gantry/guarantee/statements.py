@@ -19,8 +19,9 @@ the copy that its group will read, and the fourth condition compares places with
 without a place was perhaps never sent; it is sent again when it is due, as safely as any other.
 
 What the conditions cannot decide is listed for a person: `exhausted` (sent as often as allowed), `stuck` (arrived long
-ago, not confirmed), `overdue` (due for long, and the group has not passed its place, or it has none), `unsettled` (an effect outside of
-the database whose outcome is unknown).  `rearm` lets one be sent again whatever its place and its log row say.
+ago, not confirmed), `overdue` (due for long, and the group has not passed its place, or it has none), `unsettled` (an
+effect outside of the database whose outcome is unknown). `rearm` lets one be sent again whatever its place and its log
+row say.
 
 `log` is decided by its count of rows: 1 means new.  PostgreSQL and SQLite count 0 for a message that is there, MySQL
 and MariaDB 2, because their drivers disagree about what an unchanged row counts.  So compare with 1, nothing else.

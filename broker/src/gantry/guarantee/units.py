@@ -3,9 +3,10 @@
 Drivers differ in how a transaction ends: sessions of SQLAlchemy and connections of the DB-API have `commit` and
 `rollback`, blocking or as coroutines; asyncpg has transaction objects.  The transaction may have begun before.
 
-Two things would break the guarantee without an error, so they are refused here:
+Three things would break the guarantee without an error, so they are refused here:
 
     autocommit              each statement would be a transaction by itself
+    a transaction around    a session of SQLAlchemy that joins one of its connection commits nothing
     an aborted transaction  PostgreSQL answers a COMMIT with ROLLBACK after an error that the program caught, and its
                             drivers raise nothing
 """
@@ -36,6 +37,7 @@ def unit(connection: Any) -> Iterator[None]:
         yield
         _check_not_aborted(_driver_of(connection))
         connection.commit()
+        _check_ended(connection)
     except BaseException:
         # Also after a failed commit: SQLite keeps a transaction open that it could not commit.
         with contextlib.suppress(Exception):  # the first error counts, and a broken connection has nothing to undo
@@ -64,6 +66,7 @@ async def async_unit(connection: Any, is_probed: bool = True) -> AsyncIterator[N
         yield
         await _check_async_not_aborted(connection, is_probed)
         await connection.commit()
+        _check_ended(connection)
     except BaseException:
         with contextlib.suppress(Exception):
             await connection.rollback()
@@ -82,6 +85,8 @@ def _check(connection: Any) -> None:
     """Raise ConfigError for a connection in autocommit."""
     package = _package(connection)
     if package == "sqlalchemy":
+        if not connection.in_transaction():
+            _check_ended(connection)
         is_autocommit = _is_autocommit_sqlalchemy(connection)
     elif package in ("sqlite3", "aiosqlite"):
         # -1: as before Python 3.12, the isolation level decides.  True: commit() does nothing, also after a BEGIN.
@@ -99,9 +104,23 @@ def _check(connection: Any) -> None:
         )
 
 
-def _is_autocommit_sqlalchemy(connection: Any) -> bool:
+def _check_ended(connection: Any) -> None:
+    """Raise ConfigError when a session joined a transaction of its connection: its commit leaves that one open."""
+    if hasattr(connection, "get_bind") and getattr(_bound(connection), "in_transaction", bool)():
+        raise ConfigError(
+            "the session is bound to a connection with a transaction that began before it, so its commit ends nothing; "
+            "begin none on the connection, or bind the session to the engine"
+        )
+
+
+def _bound(connection: Any) -> Any:
+    """The engine or connection below a session of SQLAlchemy; a connection itself."""
     bound = connection.get_bind() if hasattr(connection, "get_bind") else connection
-    bound = getattr(bound, "sync_connection", None) or getattr(bound, "sync_engine", None) or bound
+    return getattr(bound, "sync_connection", None) or getattr(bound, "sync_engine", None) or bound
+
+
+def _is_autocommit_sqlalchemy(connection: Any) -> bool:
+    bound = _bound(connection)
     options = bound.get_execution_options()
     level = options.get("isolation_level") or getattr(bound.dialect, "_on_connect_isolation_level", None)
     return str(level).upper() == "AUTOCOMMIT"
