@@ -94,6 +94,7 @@ async def test_a_wrong_handle_is_refused(tmp_path: Path) -> None:
         dumps({"acks": [{"c": "g", "t": "orders", "so": 0, "q": 0, "pt": 1, "it": 1, "b": "!"}]}),
         dumps({"acks": [{"c": "g", "t": "orders", "so": 0, "q": 0, "pt": 1, "it": 1, "b": [1000]}]}),
         dumps({"acks": [{"c": "g", "t": "orders", "so": 0, "q": 0, "pt": 1, "it": 1, "b": "A" * 40_000}]}),
+        dumps({"acks": [{"c": "g", "t": "orders", "so": 0, "q": 0, "pt": 1, "it": 1, "b": "/////x8="}]}),  # 37 messages
         dumps({"acks": [{"c": "g", "t": "orders", "r": "7", "so": 0, "q": 0, "pt": 1, "it": 1, "b": "AQ=="}]}),
         dumps({"acks": [{}] * 5000}),
     ],

@@ -94,3 +94,5 @@ def test_anything_else_is_neither(tags: bytes, body: bytes) -> None:
 def test_bits_name_offsets_as_javas_bitset_has_them() -> None:
     assert records.offsets_of_bits(100, b"\x05\x80") == [100, 102, 115]
     assert records.offsets_of_bits(100, b"") == []
+    assert records.offsets_of_bits(100, b"\xff" * 4 + b"\0") == list(range(100, 132))
+    assert records.offsets_of_bits(0, b"\x01" + bytes(1022) + b"\x80") == [0, 8191]

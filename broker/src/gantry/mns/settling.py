@@ -132,7 +132,10 @@ def outcome_of_block(error: BaseException | None, said: LocalOutcome | None) -> 
 
 
 class Asking:
-    """Around a question to the application: any error of it is logged, and the outcome stays UNKNOWN."""
+    """Around a question to the application: any error of it is logged, and the outcome stays UNKNOWN.
+
+    So does an answer that is no LocalOutcome: True or None may mean anything, and it must not end the checker.
+    """
 
     def __init__(self, queue: str, handle: str) -> None:
         self.outcome = LocalOutcome.UNKNOWN
@@ -144,6 +147,10 @@ class Asking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
+        if error is None and not isinstance(self.outcome, LocalOutcome):
+            text = "queue %s: the check of %s answered %.100r, expected a LocalOutcome; the next check repeats it"
+            log.error(text, *self._of, self.outcome)
+            self.outcome = LocalOutcome.UNKNOWN
         if not isinstance(error, Exception):
             return False
         self.outcome = LocalOutcome.UNKNOWN

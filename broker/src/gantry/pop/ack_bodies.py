@@ -16,7 +16,7 @@ from gantry.wire.bodies import MalformedBodyError
 IN_ORDER = -1
 """Instead of the end of a lease: the messages were popped in order."""
 
-_BITS_BYTES_MAX = 1024
+_BITS_BYTES_MAX = 1024  # filtered messages may lie between those of a lease
 _NUMBERS = (("so", "startOffset"), ("q", "queueId"), ("pt", "popTime"), ("it", "invisibleTime"))
 
 
@@ -67,4 +67,7 @@ def _bits(value: object) -> bytes:
         raise MalformedBodyError("b of an entry of acks is no base64") from error
     if len(bits) > _BITS_BYTES_MAX:
         raise MalformedBodyError(f"b of an entry of acks has {len(bits)} bytes, {_BITS_BYTES_MAX} are allowed")
+    # Each message is judged in the same turn: full bit sets in all entries of a request would take it many seconds.
+    if (count := int.from_bytes(bits).bit_count()) > records.COUNT_MAX:
+        raise MalformedBodyError(f"an entry of acks names {count} messages, a lease has at most {records.COUNT_MAX}")
     return bits

@@ -204,4 +204,9 @@ def offsets_of_bits(start: int, bits: bytes) -> Sequence[int]:
     number = int.from_bytes(bits, "little")
     if number & (number + 1) == 0:  # all from the first one on
         return list(range(start, start + number.bit_length()))
-    return [start + place for place in range(number.bit_length()) if number >> place & 1]
+    found = []
+    while number:
+        lowest = number & -number
+        found.append(start + lowest.bit_length() - 1)
+        number ^= lowest
+    return found
