@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence, Set
+from functools import partial
 from typing import Generic, TypeVar
 
 from gantry.client.connections.routes import Routes
@@ -59,9 +60,11 @@ class Fresh(Generic[T]):
         self._known: OrderedDict[str, tuple[float, asyncio.Future[T]]] = OrderedDict()
         self._answers: OrderedDict[str, T] = OrderedDict()  # the last one of each name
 
-    def forget(self, name: str) -> None:
-        """Ask for this value again at its next use."""
+    def forget(self, name: str, *, also_answer: bool = False) -> None:
+        """Ask for this value again at its next use; also_answer: it is not used either while nobody answers."""
         self._known.pop(name, None)
+        if also_answer:
+            self._answers.pop(name, None)
 
     def at_hand(self, name: str) -> T | None:
         """Return the value if it is known and fresh, without waiting; None else."""
@@ -84,7 +87,7 @@ class Fresh(Generic[T]):
             if is_silent and future is not None and not future.done() and name in self._answers:
                 return self._answers[name]  # the request that is under way ends by its own time
             future = asyncio.ensure_future(self._ask(name))
-            future.add_done_callback(_retrieved)
+            future.add_done_callback(partial(self._came, name))
             self._known[name] = now, future
             self._known.move_to_end(name)
             while len(self._known) > _KEPT_MAX:
@@ -102,13 +105,24 @@ class Fresh(Generic[T]):
             raise
         except GantryError:
             self._dropped(name, future)
-            self._answers.pop(name, None)
             raise
-        self._answers[name] = answer
+        return answer
+
+    def _came(self, name: str, future: asyncio.Future[T]) -> None:
+        """Keep an answer, also when nobody waits for it any more: of servers that are slow none ever came in time."""
+        if _failed(future):
+            return
+        newer = self._known.get(name, (0.0, future))[1]
+        if newer is not future and newer.done() and not _failed(newer):
+            return  # this one was asked before a change
+        if future.exception() is not None:
+            if isinstance(future.exception(), GantryError):
+                self._answers.pop(name, None)
+            return
+        self._answers[name] = future.result()
         self._answers.move_to_end(name)
         while len(self._answers) > _KEPT_MAX:
             self._answers.popitem(last=False)
-        return answer
 
     def _dropped(self, name: str, future: asyncio.Future[T]) -> None:
         if self._known.get(name, (0.0, None))[1] is future:
@@ -117,11 +131,6 @@ class Fresh(Generic[T]):
 
 def _failed(future: asyncio.Future[T]) -> bool:
     return future.cancelled() or isinstance(future.exception(), (UnreachableError, OutcomeUnknownError))
-
-
-def _retrieved(future: asyncio.Future[T]) -> None:
-    if not future.cancelled():
-        future.exception()
 
 
 class Brokers:

@@ -75,7 +75,7 @@ class KnownQueues:
         """Return a queue as it was at most a second ago; QueueFaultError QueueNotExist, and the errors of requests."""
         found = await self._known.get(attributes.check_name(name))
         if found is None:
-            self._known.forget(name)  # it may be made at any time, by any server
+            self._known.forget(name, also_answer=True)  # it may be made at any time, by any server
             raise no_queue(name)
         return found
 

@@ -74,7 +74,7 @@ class KnownTopics:
         """Return a topic as it was at most a second ago; QueueFaultError TopicNotExist, and the errors of requests."""
         found = await self._known.get(subscriptions.check_name(name, "Topic"))
         if found is None:
-            self._known.forget(name)  # it may be made at any time, by any server
+            self._known.forget(name, also_answer=True)  # it may be made at any time, by any server
             raise no_topic(name)
         return found
 
