@@ -194,6 +194,19 @@ async def test_forwarding_goes_on_after_errors_of_brokers_and_of_this_program(mo
     assert subscriber.got == ["id2"], "what the fault left undone is visible again when its lease ends"
 
 
+async def test_what_was_delivered_beside_an_error_of_this_program_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fanout, "FOLLOW_S", 0.01)
+    broker, subscriber = Broker(), Subscriber(AssertionError("a fault of ours"))
+    broker.found(popped(1), popped(2), popped(3))
+    forward = forwarding(broker, subscriber, subscription())
+    forward.start()
+    await broker.until(lambda: len(broker.pops) == 2)
+    await forward.close()
+    assert broker.acked == [2, 3] and subscriber.got == ["id2", "id3"]
+
+
 async def test_only_subscriptions_that_are_served_here_are_popped() -> None:
     http = TopicSubscription("h", "h" * 16, "http://x")
     gone = TopicSubscription("g", "g" * 16, "", is_deleted=True)

@@ -183,13 +183,16 @@ class FanOut:
             pause_s = _PAUSE_S
             popped, others = matching(result.messages, settings.subscription)
             done = [message.receipt for message in others if message.receipt is not None]
-            done += [
-                receipt
-                for receipt in await asyncio.gather(*(self._forward(key.topic, one, each) for each in popped))
-                if receipt is not None
-            ]
+            tried = await asyncio.gather(
+                *(self._forward(key.topic, one, each) for each in popped), return_exceptions=True
+            )
+            done += [receipt for receipt in tried if isinstance(receipt, Receipt)]
             if done:
                 await self._acknowledge(key.topic, one, done)
+            for failure in tried:
+                # An error of this program.  The others of the pop are acknowledged, or they would come again with it.
+                if isinstance(failure, BaseException):
+                    raise failure
 
     async def _forward(self, topic: str, one: TopicSubscription, popped: PoppedMessage) -> Receipt | None:
         """Return the receipt of a message that is to be acknowledged; None when it is tried again."""
