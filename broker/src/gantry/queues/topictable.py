@@ -25,7 +25,7 @@ from weakref import WeakValueDictionary
 from gantry.client.requests import admin_requests, lag_requests, questions, topicstats
 from gantry.client.requests.lag_requests import Target
 from gantry.client.requests.question import Question
-from gantry.errors import GantryError, RefusedError
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.gateway.brokers import Brokers, Fresh, some_master
 from gantry.model import httpqueue, httptopic
 from gantry.model.subscription import GroupConfig
@@ -62,6 +62,7 @@ class KnownTopics:
         self._now_ms = now_ms
         self._known: Fresh[KnownTopic | None] = Fresh(self._ask, _FRESH_S)
         self._tables: Fresh[dict[str, KnownTopic]] = Fresh(self._ask_all, _FRESH_S)
+        self._last: dict[str, dict[str, KnownTopic]] = {}  # by broker group: what its master answered last
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()  # one change of a topic at a time
         self._repairs: set[str] = set()
         self._tasks = Tasks()
@@ -250,14 +251,28 @@ class KnownTopics:
 
     async def _ask_all(self, _: str) -> dict[str, KnownTopic]:
         masters = some_master(await self._brokers.masters())
-        asked = [self._brokers.session.ask(one, admin_requests.topic_table(), _ASK_S) for one in masters.values()]
+        tables = await asyncio.gather(*(self._table(group, address) for group, address in masters.items()))
+        self._last = dict(zip(masters, tables, strict=True))
         found: dict[str, list[KnownTopic]] = {}
-        for table in await asyncio.gather(*asked):
-            for name, config in table.items():
-                topic = subscriptions.of_attributes(name, config.attributes)
-                if topic is not None:
-                    found.setdefault(name, []).append(topic)
+        for table in tables:
+            for name, topic in table.items():
+                found.setdefault(name, []).append(topic)
         return {name: topic for name, same in found.items() if (topic := subscriptions.merged(same)) is not None}
+
+    async def _table(self, group: str, address: str) -> dict[str, KnownTopic]:
+        """Ask a master for its topics.  One that does not answer now has those that it had.
+
+        What the others say must count: a pop for a subscription that was ended meanwhile would begin at the oldest
+        message when its group is deleted.
+        """
+        try:
+            table = await self._brokers.session.ask(address, admin_requests.topic_table(), _ASK_S)
+        except (UnreachableError, OutcomeUnknownError):
+            if group not in self._last:
+                raise
+            return self._last[group]
+        topics = {name: subscriptions.of_attributes(name, config.attributes) for name, config in table.items()}
+        return {name: topic for name, topic in topics.items() if topic is not None}
 
     async def _write(self, topic: KnownTopic, found: _Found) -> None:
         """Have all masters know a topic as it is given here."""
