@@ -19,6 +19,7 @@ GET = b"GET / HTTP/1.1\r\nHost: here\r\n\r\n"
 @asynccontextmanager
 async def listener(
     handle: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+    fail: Callable[[str], None] = pytest.fail,
 ) -> AsyncIterator[tuple[HttpListener, int]]:
     async def called(request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
@@ -30,11 +31,29 @@ async def listener(
             connection.answered()
 
     made = HttpListener(called, lambda status, text: web.Response(status=status))
-    port = await made.start("127.0.0.1", 0)
+    port = await made.start("127.0.0.1", 0, fail)
     try:
         yield made, port
     finally:
         await made.stop(0.1)
+
+
+async def test_the_server_ends_when_slow_clients_are_not_looked_for_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_SWEEP_S", 0.0)
+    reasons: list[str] = []
+
+    def broken(_: QueueConnection, now: float) -> bool:
+        raise AssertionError("a fault of ours")
+
+    async def handle(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response()
+
+    monkeypatch.setattr(QueueConnection, "has_been_slow", broken)
+    async with listener(handle, reasons.append) as (_, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        await until(lambda: reasons)
+        writer.close()
+    assert "a fault of ours" in reasons[0]
 
 
 async def test_who_does_not_read_its_answer_is_closed_and_who_reads_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from aiohttp import web
 
 from gantry.transport.descriptors import limit
 from gantry.transport.listening import listen
+from gantry.transport.tasks import essential
 
 CONNECTIONS_MAX = 20_000
 HEAD_S = 10.0
@@ -53,11 +54,14 @@ class HttpListener:
         self._listener: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
-    async def start(self, host: str, port: int) -> int:
-        """Listen. Return the port; OSError when that cannot be."""
+    async def start(self, host: str, port: int, fail: Callable[[str], None]) -> int:
+        """Listen. Return the port; OSError when that cannot be.
+
+        fail: called with the reason when slow clients will not be closed any more.
+        """
         self._server = web.Server(self._handle, handler_cancellation=True)
         self._listener = await listen(self._connection, host, port, backlog=_BACKLOG)
-        self._sweeping = asyncio.create_task(self._sweep(), name="gantry-queues-sweep")
+        self._sweeping = essential(self._sweep(), "gantry-queues-sweep", fail)
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def stop(self, within_s: float) -> None:

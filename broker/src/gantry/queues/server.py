@@ -124,7 +124,7 @@ class QueueServer:
             )
             self.http_port = await self._http.start()
         try:
-            self.port = await self._listener.start(settings.host, settings.port)
+            self.port = await self._listener.start(settings.host, settings.port, self._fail)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen on {settings.host}:{settings.port}: {error.strerror or error}"
