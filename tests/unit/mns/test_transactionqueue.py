@@ -5,6 +5,7 @@ The application is a SQLite database with the table of gantry.mns.transactiontab
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import sqlite3
@@ -14,8 +15,10 @@ from contextlib import closing
 import pytest
 
 from gantry.errors import OutcomeUnknownError, RemoteProtocolError
+from gantry.mns import transactionchecker
 from gantry.mns.errors import LateCommitError, ServiceError, UnsafeQueueError
 from gantry.mns.settling import LocalRollback, TransactionTally
+from gantry.mns.transactionchecker import TransactionChecker
 from gantry.mns.transactionsteps import LocalOutcome, Settlement
 from gantry.mns.transactiontable import SQLITE, fence, record, statements
 from gantry.mns.values import QueueAttributes
@@ -251,6 +254,32 @@ def test_an_application_that_does_not_know_is_asked_again(play: Play) -> None:
         play.standin.pass_s(29)
     assert checker.check() == 1 and play.seen() == ["tea"] and play.logs == 0
     assert play.checking.tally == TransactionTally(checked=5, left=4, committed=1)
+
+
+@pytest.mark.parametrize("play", ["asyncio"], indirect=True)  # the blocking shell cannot leave a call that hangs
+def test_an_application_that_never_answers_does_not_end_the_checks(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for body in ("tea", "milk"):
+        with play.queue.transaction(body) as transaction:
+            transaction.leave()
+    hung: list[str] = []
+
+    async def ask(handle: str) -> LocalOutcome:
+        if not hung:
+            hung.append(handle)
+            await asyncio.Event().wait()
+        return LocalOutcome.COMMITTED
+
+    monkeypatch.setattr(transactionchecker, "ASK_S", 0.01)
+    checking = play.checking
+    checker = TransactionChecker(checking._thing, ask)
+    play.standin.pass_s(10)
+    assert checking._loop.run_until_complete(checker.check()) == 2
+    assert len(hung) == 1 and len(play.seen()) == 1 and play.logs == 1
+    play.standin.pass_s(30)
+    assert checking._loop.run_until_complete(checker.check()) == 1
+    assert sorted(play.seen()) == ["milk", "tea"] and play.logs == 0
 
 
 def test_a_log_without_a_handle_is_counted_and_left(play: Play) -> None:

@@ -10,7 +10,8 @@ the log.  An unknown outcome, an error of `ask` or of the server, and a crash le
 the log queue's visibility timeout.  Any number of checkers may run, also one of the vendor's Java library beside them.
 
 `ask` has to take less than the visibility timeout of the log queue (30 s).  Otherwise the message is settled, but the
-log is visible again already and is not deleted; `tally.unconfirmed` grows.
+log is visible again already and is not deleted; `tally.unconfirmed` grows.  After ASK_S it is cancelled, and the
+outcome is unknown: a database that never answers must not end all checks.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from gantry.mns.values import BATCH_MAX, QueueMessage
 log = logging.getLogger(__name__)
 POLL_S: Final = 20  # of a long poll; a server may hold it for 30
 RETRY_S: Final = 2.0  # after an error of the server
+ASK_S: Final = 300.0  # of one question to the application
 
 
 class TransactionChecker:
@@ -63,6 +65,7 @@ class TransactionChecker:
             return
         with Asking(queue.name, settling.handle) as asking:
             if settling.handle not in queue.open:
-                asking.outcome = await self._ask(settling.handle)
+                async with asyncio.timeout(ASK_S):
+                    asking.outcome = await self._ask(settling.handle)
         settling.decided(asking.outcome)
         await queue.settle(settling)
