@@ -32,7 +32,7 @@ async def test_what_was_missing_is_not_called_missing_while_nobody_answers(
 
     brokers = SimpleNamespace(masters=masters, session=SimpleNamespace(ask=ask), doubt_masters=lambda: None)
     known = kind(cast(Brokers, brokers), lambda: 0)
-    with pytest.raises(QueueFaultError, match="404|not exist|no queue"):
+    with pytest.raises(QueueFaultError, match="not exist"):
         await known.get("tea")
     answer = UnreachableError("silent")  # it may have been made meanwhile
     with pytest.raises(UnreachableError):

@@ -44,6 +44,7 @@ class WaitingCounts:
         # Queue offsets of the timer topic before the first and from the second on are counted.
         self._read_to = _NOT_BEGUN
         self._known_from = _NO_LIMIT
+        self._is_stale = False  # the next count begins anew
 
     def living(self, topic: str) -> int:
         """Return how many messages of this queue wait and live; after `counting`."""
@@ -56,7 +57,8 @@ class WaitingCounts:
         """Read what is pending, if that was not done yet.  Yields after each piece what has to be read from the disk
         before it goes on; nothing: it goes on in the next turn.
         """
-        if self._read_to == _NOT_BEGUN:
+        if self._read_to == _NOT_BEGUN or self._is_stale:
+            self._is_stale = False
             self._by_topic.clear()
             self._read_to, self._known_from = self._book.first_offset, self._book.timer_end
         while self._read_to < self._known_from:
@@ -101,8 +103,11 @@ class WaitingCounts:
             self._add(topic, born_ms, -1)
 
     def recount(self) -> None:
-        """Read everything again when it is asked for: something was cancelled by a record of another one."""
-        self._read_to, self._known_from = _NOT_BEGUN, _NO_LIMIT
+        """Read everything again at the next count: something was cancelled by a record of another one.
+
+        A count that is under way ends as it began, or clients that cancel all the time would keep it from its end.
+        """
+        self._is_stale = True
 
     def dropped(self, found: Iterable[tuple[int, str, int]]) -> None:
         """Count timer messages, by offset, topic and birth, that were not delivered."""
