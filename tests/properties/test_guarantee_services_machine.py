@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +23,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from gantry.errors import OutcomeUnknownError
+from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.guarantee import dialects, migration
 from gantry.guarantee.effects import BlockingOutsideEffects
 from gantry.guarantee.idempotent import HeldElsewhereError, Idempotent
@@ -234,7 +234,7 @@ class Services(RuleBasedStateMachine):
         """A pass of a resend process, up to its first send."""
         limits = ResendRules(resends_max=RESENDS_MAX, backoff_s=BACKOFF_S)
         broker = Broker(self, knows_progress)
-        resender = Resender(Database(self.database), STEPS, broker, broker, Clock(self, skew), limits)  # type: ignore[arg-type]
+        resender = StepwiseResender(Database(self.database), STEPS, broker, broker, Clock(self, skew), limits)  # type: ignore[arg-type]
         self.go_on(resender.one_pass(), None)
 
     @rule(nth=NTH, fate=st.sampled_from(["sent", "sent", "refused", "lost", "answer lost", "dies", "dies after"]))
@@ -326,6 +326,23 @@ class Services(RuleBasedStateMachine):
             has_effect = name in (inside if group == INSIDE else {*(+self.paid)})
             is_good = state == "confirmed" and has_effect
             assert is_good or name in self.void or (name, group) in people, (name, group, state, has_effect)
+
+
+class StepwiseResender(Resender):
+    """One thing after the other, so that the rules decide what comes between."""
+
+    async def together(self, work: Sequence[Coroutine[Any, Any, Any]]) -> list[Any]:
+        found: list[Any] = []
+        try:
+            for each in work:
+                try:
+                    found.append(await each)
+                except (GantryError, sqlite3.Error) as error:
+                    found.append(error)
+        finally:
+            for each in work:
+                each.close()  # of a process that died
+        return found
 
 
 def retry(group: str) -> str:

@@ -241,7 +241,10 @@ async def test_an_ended_lease_that_waits_is_late(tmp_path: Path) -> None:
             return Refusal(14, "the disk is full") if sends[0].topic.startswith("%RETRY%") else append(sends)
 
         pops.service.append = full  # type: ignore[method-assign]
-        (one,) = popped(await client.call(pop_request(invisible_ms=50)))
+        answer = await client.call(pop_request(invisible_ms=50))
+        while answer.code:  # not confirmed or dispatched yet
+            answer = await client.call(pop_request(invisible_ms=50))
+        (one,) = popped(answer)
         queue_id = one.handle.split(" ")[3]
         topic = pops.service.rules.revive_topic
         store = broker.parts.store

@@ -111,7 +111,7 @@ class Broker:
         fate = await Suspended()
         match fate:
             case "refused":
-                raise RefusedError(14, "no room")
+                raise RefusedError(13, "too long")
             case "lost":
                 raise OutcomeUnknownError("no answer")
             case "dies":
@@ -127,8 +127,8 @@ class Broker:
     async def cluster(self) -> Any:
         return SimpleNamespace(masters=lambda: ["b"])
 
-    async def groups(self) -> tuple[str, ...]:
-        return GROUPS
+    async def groups(self) -> dict[str, Any]:
+        return dict.fromkeys(GROUPS, SimpleNamespace(consume_orderly=False))
 
     async def progress(self, group: str, topic: str) -> list[Any]:
         if not self.knows_progress:

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from gantry.client.admin import Admin
 from gantry.client.outgoing import Copy
@@ -41,6 +41,7 @@ from gantry.guarantee.steps import Query, Steps
 from gantry.model import names
 from gantry.wire.codes import ResponseCode
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _PORTION_MIN, _PORTION_MAX = 16, 200  # deliveries that are claimed in one transaction and sent together
@@ -103,6 +104,10 @@ class Resender:
         self._is_ending = False
         self._places: list[dict[str, object]] = []  # stored by no database yet
 
+    async def together(self, work: Sequence[Coroutine[Any, Any, T]]) -> list[T | BaseException]:
+        """Return what the coroutines returned or raised, run side by side."""
+        return await asyncio.gather(*work, return_exceptions=True)
+
     def end_soon(self) -> None:
         """Let the pass under way end after its present portion."""
         self._is_ending = True
@@ -120,7 +125,7 @@ class Resender:
                 await self._of_group(group, counts)
 
         groups = await self.groups()
-        ended = await asyncio.gather(*(of(group) for group in groups), return_exceptions=True)
+        ended = await self.together([of(group) for group in groups])
         for group, error in zip(groups, ended, strict=True):
             if error is None:
                 continue
@@ -212,11 +217,14 @@ class Resender:
 
     async def _send_all(self, claimed: Sequence[Row], is_orderly: bool, counts: ResendCounts) -> bool:
         """Send what was claimed, together; False when brokers take nothing at the moment."""
-        results = await asyncio.gather(*(self._send(row, is_orderly, counts) for row in claimed))
+        results = await self.together([self._send(row, is_orderly, counts) for row in claimed])
         put_off = [row for row, result in zip(claimed, results, strict=True) if result is False]
         await self._store_places([result for result in results if isinstance(result, dict)])
         if put_off:
             await self._database.run(self._postpone(put_off))
+        for result in results:  # behind the places of the others
+            if isinstance(result, BaseException):
+                raise result
         return not put_off
 
     def _postpone(self, rows: Sequence[Row]) -> Steps[None]:
