@@ -13,7 +13,7 @@ from gantry.schedule.waiting import WaitingCounts
 from gantry.store.reading import Reader
 
 
-def test_a_cancel_during_a_count_lets_it_end_and_the_next_one_begin_anew() -> None:
+def test_a_cancel_during_a_count_lets_it_end_and_the_next_one_begin_again() -> None:
     reader = SimpleNamespace(places=lambda topic, queue_id, offset, count: [])  # no record is there any more
     book = SimpleNamespace(first_offset=0, timer_end=300)
     counts = WaitingCounts(cast(Reader, reader), cast(DelayBook, book), cast(Topics, None), cast(Clock, None))

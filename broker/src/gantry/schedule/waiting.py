@@ -44,7 +44,7 @@ class WaitingCounts:
         # Queue offsets of the timer topic before the first and from the second on are counted.
         self._read_to = _NOT_BEGUN
         self._known_from = _NO_LIMIT
-        self._is_stale = False  # the next count begins anew
+        self._is_stale = False  # the next count begins at the start
 
     def living(self, topic: str) -> int:
         """Return how many messages of this queue wait and live; after `counting`."""
