@@ -147,9 +147,10 @@ class Asking:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if error is None and not isinstance(self.outcome, LocalOutcome):
+        answer: object = self.outcome
+        if error is None and not isinstance(answer, LocalOutcome):
             text = "queue %s: the check of %s answered %.100r, expected a LocalOutcome; the next check repeats it"
-            log.error(text, *self._of, self.outcome)
+            log.error(text, *self._of, answer)
             self.outcome = LocalOutcome.UNKNOWN
         if not isinstance(error, Exception):
             return False

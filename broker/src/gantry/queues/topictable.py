@@ -255,8 +255,8 @@ class KnownTopics:
         self._last = dict(zip(masters, tables, strict=True))
         found: dict[str, list[KnownTopic]] = {}
         for table in tables:
-            for name, topic in table.items():
-                found.setdefault(name, []).append(topic)
+            for name, one in table.items():
+                found.setdefault(name, []).append(one)
         return {name: topic for name, same in found.items() if (topic := subscriptions.merged(same)) is not None}
 
     async def _table(self, group: str, address: str) -> dict[str, KnownTopic]:
