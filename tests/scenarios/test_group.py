@@ -24,6 +24,7 @@ from gantry.transport.client import RemotingClient
 from gantry.wire import bodies as json_bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import bodies, configuration, oneway, peer, pull, send
+from testkit.ports import VIP, free_port
 from testkit.requests import request
 from testkit.turning import until
 
@@ -44,12 +45,14 @@ class Group:
         self, broker_id: int, role: str = "", machine: Machine | None = None, **changes: object
     ) -> Broker:
         role = role or ("SLAVE" if broker_id else "SYNC_MASTER")
+        if broker_id not in self._ports:
+            self._ports[broker_id] = free_port(VIP)  # held: others would take one that was only seen to be free
         given: dict[str, object] = {
             "name": "broker-a",
             "id": broker_id if role == "SLAVE" else 0,
             "role": role,
             "name_servers": [f"127.0.0.1:{self.names.port}"],
-            "network__port": self._ports.get(broker_id, 0),
+            "network__port": self._ports[broker_id],
             "network__ha_port": 0,
             "network__vip_port": -2,
             "replication__secret_file": str(self._folder / "secret"),
@@ -57,8 +60,6 @@ class Group:
         broker = Broker(configuration(self._folder / f"member-{broker_id}", **(given | changes)), machine=machine)
         self.brokers[broker_id] = broker
         await broker.start()
-        assert broker.addresses is not None
-        self._ports[broker_id] = broker.addresses.port
         return broker
 
     async def stop(self, broker_id: int) -> None:

@@ -237,14 +237,11 @@ async def test_an_ended_lease_that_waits_is_late(tmp_path: Path) -> None:
         pops = broker.parts.pops
         append = pops.service.append
 
-        def full(sends: Sequence[frames.Send]) -> int | Refusal:
-            return Refusal(14, "the disk is full") if sends[0].topic.startswith("%RETRY%") else append(sends)
+        def full(sends: Sequence[frames.Send], **more: bool) -> int | Refusal:
+            return Refusal(14, "the disk is full") if sends[0].topic.startswith("%RETRY%") else append(sends, **more)
 
         pops.service.append = full  # type: ignore[method-assign]
-        answer = await client.call(pop_request(invisible_ms=50))
-        while answer.code:  # not confirmed or dispatched yet
-            answer = await client.call(pop_request(invisible_ms=50))
-        (one,) = popped(answer)
+        (one,) = popped(await client.call(pop_request(invisible_ms=50)))
         queue_id = one.handle.split(" ")[3]
         topic = pops.service.rules.revive_topic
         store = broker.parts.store

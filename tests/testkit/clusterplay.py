@@ -14,6 +14,7 @@ from gantry.broker.broker import Broker
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from testkit.brokerplay import configuration
+from testkit.ports import VIP, free_port
 from testkit.turning import until
 
 
@@ -30,18 +31,17 @@ class Cluster:
 
     async def start(self, name: str) -> None:
         """Start a broker and wait until it is registered."""
-        port = self._ports.get(name, 0)
+        if name not in self._ports:
+            self._ports[name] = free_port(VIP)  # held: others would take one that was only seen to be free
         changes = {
             "name": name,
             "name_servers": [self.nameserver],
-            "network__port": port,
+            "network__port": self._ports[name],
             "network__vip_port": -2,
             **self._changes,
         }
         self.brokers[name] = broker = Broker(configuration(self._folder / name, **changes))
         await broker.start()
-        assert broker.addresses is not None
-        self._ports[name] = broker.addresses.port
         await until(lambda: name in self.server.table.brokers())
 
     async def stop(self, name: str) -> None:
