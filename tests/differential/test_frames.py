@@ -203,7 +203,8 @@ def test_replies(values: list[tuple[int, int, int, bytes, bool]], host: bytes, r
         replies.append(bytes(module.encode_send_replies(sends, host, region)))
         handles = [b"" if number % 3 == 0 else b"djEg_-=" * number for number in range(len(sends))]
         replies.append(bytes(module.encode_send_replies(sends, host, region, handles)))
-    assert replies[:2] == replies[2:]
+        replies.append(module.encode_joint_reply(7, sends, host, region) if sends else b"")
+    assert replies[:3] == replies[3:]
 
 
 def test_the_leaves_in_use_are_the_compiled_ones_unless_told_otherwise() -> None:

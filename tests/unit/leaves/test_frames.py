@@ -168,12 +168,33 @@ def test_replies_pair_with_their_sends_and_one_way_sends_have_none() -> None:
     }
 
 
+def test_messages_of_a_batch_are_answered_together_with_the_place_of_the_first() -> None:
+    sends = [frames.Send(320, rpc_flag=0, queue_id=4, unique_key=b"U%d" % number) for number in range(3)]
+    for number, send in enumerate(sends):
+        send.queue_offset, send.log_offset = 10 + number, 2**40 + number
+    (reply,) = decoded(frames.encode_joint_reply(-7, sends, STORE_HOST, "here"))
+    assert isinstance(reply, Command)
+    assert (reply.code, reply.opaque, reply.is_response) == (0, -7, True)
+    assert reply.ext == {
+        "MSG_REGION": "here",
+        "TRACE_ON": "true",
+        "msgId": ",".join([f"0A00000100002A9F000001000000000{number}" for number in range(3)]),
+        "queueId": "4",
+        "queueOffset": "10",
+        "transactionId": "U0,U1,U2",
+    }
+
+
 def test_a_hostile_unique_key_cannot_break_out_of_its_reply() -> None:
     send = frames.Send(310, rpc_flag=0, unique_key=b'","code":1,"x":"\\\xff\n')
     send.queue_offset = send.log_offset = 0
-    (reply,) = decoded(bytes(frames.encode_send_replies([send], STORE_HOST, 'r"')))
-    assert isinstance(reply, Command)
-    assert (reply.code, reply.ext["transactionId"]) == (0, '","code":1,"x":"\\\ufffd\n')
+    for encoded in (
+        bytes(frames.encode_send_replies([send], STORE_HOST, 'r"')),
+        frames.encode_joint_reply(0, [send], STORE_HOST, 'r"'),
+    ):
+        (reply,) = decoded(encoded)
+        assert isinstance(reply, Command)
+        assert (reply.code, reply.ext["transactionId"]) == (0, '","code":1,"x":"\\\ufffd\n')
 
 
 def test_requests_show_what_they_are_but_no_body() -> None:

@@ -25,7 +25,6 @@ from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames, properties, runs
 from gantry.store.commitlog import RunTooLongError
 from gantry.wire.codes import ResponseCode
-from gantry.wire.command import reply
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
@@ -157,7 +156,8 @@ class Appender:
         if isinstance(end, Refusal):
             return end
         if not request.is_oneway:
-            self._acks.park(end, connection, self._joint_reply(request, sends), len(sends))
+            joint = frames.encode_joint_reply(request.opaque, sends, self._marks.store_host, self._marks.region)
+            self._acks.park(end, connection, joint, len(sends))
         return None
 
     def _sealed(self, gathered: Sequence[tuple[Connection, Sequence[Send]]]) -> list[Send]:
@@ -194,16 +194,3 @@ class Appender:
     def _replies(self, sends: Sequence[Send], handles: Handles | None = None) -> bytearray:
         found = () if handles is None else handles(sends)
         return frames.encode_send_replies(sends, self._marks.store_host, self._marks.region, found)
-
-    def _joint_reply(self, request: Send, sends: Sequence[Send]) -> bytes:
-        first = sends[0]
-        message_ids, unique_keys = runs.joint_ids(sends, self._marks.store_host)
-        ext = {
-            "MSG_REGION": self._marks.region,
-            "TRACE_ON": "true",
-            "msgId": message_ids,
-            "queueId": str(first.queue_id),
-            "queueOffset": str(first.queue_offset),
-            "transactionId": unique_keys,
-        }
-        return frames.encode(reply(request, ext=ext))

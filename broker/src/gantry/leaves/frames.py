@@ -56,6 +56,7 @@ __all__ = [
     "encode",
     "encode_end_replies",
     "encode_head",
+    "encode_joint_reply",
     "encode_send_replies",
     "encode_success",
     "frame_length",
@@ -158,19 +159,33 @@ def encode_send_replies(
     """
     replies = bytearray()
     host = store_host.hex().upper()
-    fields = f'{{"code":0,"extFields":{{"MSG_REGION":{quoted(region)},"TRACE_ON":"true","msgId":"{host}'
     for number, send in enumerate(sends):
         if send.rpc_flag & FLAG_ONEWAY:
             continue
         handle = f'"recallHandle":"{handles[number].decode("ascii")}",' if handles and handles[number] else ""
-        header = (
-            f'{fields}{send.log_offset:016X}","queueId":"{send.queue_id}","queueOffset":"{send.queue_offset}",{handle}'
-            f'"transactionId":{quoted(send.unique_key.decode("utf-8", "replace"))}}},"flag":1,"language":"PYTHON",'
-            f'"opaque":{send.opaque},"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
-        ).encode()
-        replies += _PREFIX.pack(4 + len(header), len(header))
-        replies += header
+        replies += _stored_reply(send.opaque, send, f"{host}{send.log_offset:016X}", send.unique_key, region, handle)
     return replies
+
+
+def encode_joint_reply(opaque: int, sends: Sequence[Send], store_host: bytes, region: str) -> bytes:
+    """The success reply of a batch whose messages are stored: as above, with the ids and unique keys of all of them,
+    each joined by commas, and the place of the first.
+    """
+    host = store_host.hex().upper()
+    ids = ",".join([f"{host}{send.log_offset:016X}" for send in sends])
+    return _stored_reply(opaque, sends[0], ids, b",".join([send.unique_key for send in sends]), region)
+
+
+def _stored_reply(
+    opaque: int, first: Send, message_ids: str, unique_keys: bytes, region: str, handle: str = ""
+) -> bytes:
+    header = (
+        f'{{"code":0,"extFields":{{"MSG_REGION":{quoted(region)},"TRACE_ON":"true","msgId":"{message_ids}",'
+        f'"queueId":"{first.queue_id}","queueOffset":"{first.queue_offset}",{handle}'
+        f'"transactionId":{quoted(unique_keys.decode("utf-8", "replace"))}}},"flag":1,"language":"PYTHON",'
+        f'"opaque":{opaque},"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+    ).encode()
+    return _PREFIX.pack(4 + len(header), len(header)) + header
 
 
 def encode_end_replies(ends: Sequence[End]) -> tuple[bytearray, int]:

@@ -33,7 +33,6 @@ from gantry.leaves.records import (
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     SYS_TRANSACTION_BITS,
-    offset_message_id,
     split_batch,
 )
 from gantry.leaves.requests import Send
@@ -146,12 +145,6 @@ def unpack(request: Send, count_max: int) -> tuple[int, list[Send]]:
         send.traits, send.unique_key, send.keys, send.tags_code = scan(send.properties)
         sends.append(send)
     return len(sends), sends
-
-
-def joint_ids(sends: Sequence[Send], store_host: bytes) -> tuple[str, str]:
-    """The offset message ids and the unique keys of messages that are answered together, each joined by commas."""
-    ids = ",".join([offset_message_id(store_host, send.log_offset) for send in sends])
-    return ids, ",".join([send.unique_key.decode("utf-8", "replace") for send in sends])
 
 
 def seal(

@@ -466,22 +466,80 @@ cdef bytes _prefix(bytes store_host, str region):
 cdef dict prefixes = {}
 
 
-def encode_send_replies(sends, bytes store_host, str region, handles=()):
-    """The success replies of stored sends, one frame each, in their order; see the pure twin."""
-    cdef bytearray out = bytearray()
+cdef bytes _prefix_of(bytes store_host, str region):
     cdef bytes prefix = prefixes.get((store_host, region))
-    cdef Py_ssize_t end = 0, room = 0, prefix_bytes, unique_bytes, handle_bytes, number = -1
-    cdef bytes handle = b""
-    cdef bint has_handles = bool(handles)
-    cdef unsigned char* start
-    cdef unsigned char* at
-    cdef int n
-    cdef Send send
     if prefix is None:
         if len(prefixes) > 64:
             prefixes.clear()
         prefix = prefixes[store_host, region] = _prefix(store_host, region)
-    prefix_bytes = PyBytes_GET_SIZE(prefix)
+    return prefix
+
+
+cdef inline unsigned char* _put_place(unsigned char* at, Send first) noexcept:
+    """Write the queue and the queue offset of a stored message, behind its id."""
+    at = _put_text(at, b'","queueId":"', 13)
+    at = _put_number(at, first.queue_id)
+    at = _put_text(at, b'","queueOffset":"', 17)
+    return _put_number(at, first.queue_offset)
+
+
+cdef inline int _end_stored(unsigned char* start, unsigned char* at, long long opaque) noexcept:
+    """Write what follows the unique key, and the lengths in front; return the bytes of the frame."""
+    cdef int n
+    at = _put_text(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)
+    at = _put_number(at, opaque)
+    at = _put_text(at, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    at = _put_number(at, VERSION_NUMBER)
+    at[0] = c"}"
+    n = <int>(at + 1 - start)
+    _put_u32(start, <unsigned int>(n - 4))
+    _put_u32(start + 4, <unsigned int>(n - 8))
+    return n
+
+
+def encode_joint_reply(opaque, sends, bytes store_host, str region):
+    """The success reply of a batch whose messages are stored; see the pure twin."""
+    cdef bytes prefix = _prefix_of(store_host, region), reply
+    cdef bytes host = store_host.hex().upper().encode()
+    cdef Py_ssize_t prefix_bytes = PyBytes_GET_SIZE(prefix), host_bytes = PyBytes_GET_SIZE(host)
+    cdef Py_ssize_t room = prefix_bytes + 340, number = 0
+    cdef unsigned char* start
+    cdef unsigned char* at
+    cdef Send send
+    for send in sends:
+        if not _is_plain(send.unique_key):
+            return pure.encode_joint_reply(opaque, sends, store_host, region)
+        room += host_bytes + 18 + PyBytes_GET_SIZE(send.unique_key)
+    reply = PyBytes_FromStringAndSize(NULL, room)
+    start = <unsigned char*>PyBytes_AS_STRING(reply)
+    at = _put_text(start + 8, PyBytes_AS_STRING(prefix), prefix_bytes)
+    for send in sends:
+        if number:
+            at = _put_text(at, b",", 1)
+            at = _put_text(at, PyBytes_AS_STRING(host), host_bytes)
+        at = _put_hex(at, <unsigned long long>send.log_offset)
+        number += 1
+    at = _put_place(at, sends[0])
+    at = _put_text(at, b'","transactionId":"', 19)
+    number = 0
+    for send in sends:
+        if number:
+            at = _put_text(at, b",", 1)
+        at = _put_text(at, PyBytes_AS_STRING(send.unique_key), PyBytes_GET_SIZE(send.unique_key))
+        number += 1
+    return reply[: _end_stored(start, at, opaque)]
+
+
+def encode_send_replies(sends, bytes store_host, str region, handles=()):
+    """The success replies of stored sends, one frame each, in their order; see the pure twin."""
+    cdef bytearray out = bytearray()
+    cdef bytes prefix = _prefix_of(store_host, region)
+    cdef Py_ssize_t end = 0, room = 0, prefix_bytes = PyBytes_GET_SIZE(prefix), unique_bytes, handle_bytes, number = -1
+    cdef bytes handle = b""
+    cdef bint has_handles = bool(handles)
+    cdef unsigned char* start
+    cdef unsigned char* at
+    cdef Send send
     for send in sends:
         number += 1
         if send.rpc_flag & 2:
@@ -503,24 +561,13 @@ def encode_send_replies(sends, bytes store_host, str region, handles=()):
         start = <unsigned char*>PyByteArray_AS_STRING(out) + end
         memcpy(start + 8, PyBytes_AS_STRING(prefix), <size_t>prefix_bytes)
         at = _put_hex(start + 8 + prefix_bytes, <unsigned long long>send.log_offset)
-        at = _put_text(at, b'","queueId":"', 13)
-        at = _put_number(at, send.queue_id)
-        at = _put_text(at, b'","queueOffset":"', 17)
-        at = _put_number(at, send.queue_offset)
+        at = _put_place(at, send)
         if handle_bytes:
             at = _put_text(at, b'","recallHandle":"', 18)
             at = _put_text(at, PyBytes_AS_STRING(handle), handle_bytes)
         at = _put_text(at, b'","transactionId":"', 19)
         at = _put_text(at, PyBytes_AS_STRING(send.unique_key), unique_bytes)
-        at = _put_text(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)
-        at = _put_number(at, send.opaque)
-        at = _put_text(at, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
-        at = _put_number(at, VERSION_NUMBER)
-        at[0] = c"}"
-        n = <int>(at + 1 - start)
-        _put_u32(start, <unsigned int>(n - 4))
-        _put_u32(start + 4, <unsigned int>(n - 8))
-        end += n
+        end += _end_stored(start, at, send.opaque)
     PyByteArray_Resize(out, end)
     return out
 

@@ -175,17 +175,6 @@ def unpack(Send request, Py_ssize_t count_max):
     return count, sends
 
 
-def joint_ids(sends, bytes store_host):
-    """The ids of messages that are answered together; see the pure twin."""
-    cdef str prefix = store_host.hex().upper()
-    cdef list ids = [], keys = []
-    cdef Send send
-    for send in sends:
-        ids.append("%s%016X" % (prefix, send.log_offset))
-        keys.append(send.unique_key.decode("utf-8", "replace"))
-    return ",".join(ids), ",".join(keys)
-
-
 def seal(gathered, bytes suffix, bytes mark, in_order):
     """Give each message its address and the broker's properties; see the pure twin."""
     cdef list joint = []
