@@ -521,7 +521,7 @@ static void take_frame(struct connection *c, const char *at, size_t n) {
     size_t header_len = get32(at + 4) & 0xffffff;
     const char *header = at + 8;
     if (header_len > n - 8) { wrong("header longer than its frame", at, 0); return; }
-    if (opt.mode == FIXED) { answered(c, &c->slots[c->done % (unsigned)opt.window], 1); return; }
+    if (opt.mode == FIXED) { answered(c, &c->slots[c->done % (unsigned)opt.window], (unsigned)opt.per); return; }
     long long code, opaque;
     if (at[4] == 1 && header_len >= 9) { code = (unsigned char)header[0] << 8 | (unsigned char)header[1]; opaque = get32(header + 5); }
     else { code = number_of(header, header_len, "\"code\":"); opaque = number_of(header, header_len, "\"opaque\":"); }
@@ -651,7 +651,7 @@ static void parse(int argc, char **argv) {
     if (opt.port <= 0 || opt.connections < 1 || opt.connections > CONNECTIONS_MAX || opt.window < 1 || opt.window > WINDOW_MAX ||
         opt.size < 0 || opt.size > (1 << 19) || opt.queues < 1 || opt.queues > 9999 || strlen(opt.topic) > 127 || opt.per < 1 || strlen(opt.properties) > 512 ||
         (size_t)opt.per * ((size_t)opt.size + 1024) > 1 << 20 || (opt.mode == BACK) != (opt.offsets != NULL) ||
-        opt.topics < 0 || opt.topics > 99999 || (opt.topics && opt.mode != SEND) || (opt.is_binary && opt.mode != SEND) || (opt.per > 1 && opt.mode != SEND) ||
+        opt.topics < 0 || opt.topics > 99999 || (opt.topics && opt.mode != SEND) || (opt.is_binary && opt.mode != SEND) || (opt.per > 1 && opt.mode != SEND && opt.mode != FIXED) ||
         (opt.mode == POP && (opt.window != 1 || opt.batch > 32 || opt.until < 1 || opt.connections > opt.queues)) ||
         (opt.mode == LIVE && (opt.connections <= opt.queues || opt.size < STAMP_DIGITS))) {
         fprintf(stderr, "loadgen: an option is missing or out of range\n");
