@@ -25,6 +25,7 @@ from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
 from gantry.store.background import InlineBackground
+from gantry.store.disk import RealDisk
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
 from gantry.wire.codes import RequestCode
@@ -39,14 +40,16 @@ RETRY, DLQ = "%RETRY%g", "%DLQ%g"
 
 
 class SendBackPlay:
-    """One broker's redelivery, one life after the other."""
+    """One broker's redelivery, one life after the other; with a folder on the real disk."""
 
-    def __init__(self, flush: Flush = Flush.ASYNC, group: GroupConfig | None = None, **settings: int) -> None:
+    def __init__(
+        self, flush: Flush = Flush.ASYNC, group: GroupConfig | None = None, folder: str = "", **settings: int
+    ) -> None:
         self.clock = SimClock()
         self.disk = SimDisk()
         sizes = {"segment_bytes": 1 << 20, "queue_file_entries": 1000, "index_slots": 500, "index_entries": 5000}
         self.settings = StoreSettings(
-            "/store",
+            folder or "/store",
             **sizes | settings,
             flush=flush,
             store_host=HOST,
@@ -66,7 +69,8 @@ class SendBackPlay:
         """A new life on the disk."""
         self.disk.now_ms = self.clock.now_ms
         self.background = InlineBackground(at_once=self.settings.flush is Flush.ASYNC)
-        self.store = open_store(self.settings, self.disk, self.clock, self.background)
+        disk = self.disk if self.settings.root == "/store" else RealDisk()
+        self.store = open_store(self.settings, disk, self.clock, self.background)
         self.store.confirm_locally()
         self.topics = Topics(MemoryState(), self.clock, TopicSettings("b", "c"))
         self.topics.put(TopicConfig("T", read_queues=4, write_queues=4))

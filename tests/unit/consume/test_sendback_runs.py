@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gantry.errors import Refusal
-from gantry.leaves import frames
+from gantry.leaves import COMPILED, frames
 from gantry.leaves.records import Record
 from gantry.model import names
 from gantry.model.subscription import GroupConfig
@@ -165,6 +166,24 @@ def test_records_far_behind_the_end_are_left_so_that_no_page_is_waited_for() -> 
     far = play.message(bytes(1000))
     near = play.message()
     assert [command.ext["offset"] for command in play.run(asked(far), asked(near))] == [str(far.log_offset)]
+
+
+@pytest.mark.skipif(not COMPILED, reason="the pure leaves cannot ask the kernel what is in memory")
+def test_records_far_behind_the_end_are_taken_while_they_are_in_memory(tmp_path: Path) -> None:
+    play = SendBackPlay(folder=str(tmp_path), warm_bytes=600)
+    long = play.message(bytes(9000))
+    far = [play.message(bytes(1000)) for _ in range(3)]
+    for _ in range(5):
+        play.message(bytes(1000))
+    is_cold = play.store.reader.is_cold
+    nowhere = asked(far[0], offset=far[0].log_offset + 1)
+    assert len(play.run(asked(far[2]), nowhere, asked(long), asked(far[0]))) == 1
+    assert [len(one.body) for one in play.records(RETRY)] == [1000, 9000, 1000]
+    # One that would have to be read from the disk: the loop waits for none.
+    play.store.reader.is_cold = lambda places, end=0: (long.log_offset, long.size) in places or is_cold(places, end)
+    assert len(play.run(asked(far[2]), asked(long))) == 2
+    play.store.reader.is_cold = lambda places, end=0: places[0][0] == far[0].log_offset or is_cold(places, end)
+    assert len(play.run(asked(far[0]))) == 1
 
 
 def test_a_run_is_cut_where_it_grows_long_and_where_a_segment_ends() -> None:

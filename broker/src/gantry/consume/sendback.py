@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
-_HEAD_BYTES = 4096  # read first of a record whose size is not known yet
-
 
 class SendBack:
     """Handles messages that are sent back, one by one; `runs` takes those of a turn of the loop together."""
@@ -72,14 +70,14 @@ class SendBack:
         if behind <= store.settings.warm_bytes or log_offset < store.reader.log_start:
             return self._take(connection, command)
         # Far behind the end of the log: no page fault on the loop.  The record's head first, which tells its size.
-        head = min(_HEAD_BYTES, store.settings.segment_bytes - log_offset % store.settings.segment_bytes)
+        head = min(rules.HEAD_BYTES, store.settings.segment_bytes - log_offset % store.settings.segment_bytes)
         store.bring_in([(log_offset, head)], partial(self._head_came, connection, command, log_offset))
         return None
 
     def _head_came(self, connection: Connection, command: Command, log_offset: int) -> None:
         answer = partial(self._answer, connection, command)
         size = self._store.reader.size_at(log_offset)
-        if size > _HEAD_BYTES:
+        if size > rules.HEAD_BYTES:
             self._store.bring_in([(log_offset, size)], answer)
         else:
             answer()

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 PROPERTIES_BYTES_MAX = admit.PROPERTIES_BYTES_MAX - admit.DELAY_BYTES_MAX
 """Of a copy, before it is hidden until its delay has passed."""
 
+HEAD_BYTES = 4096
+"""Looked at first of a record that may have to be read from the disk: it tells the size."""
+
 _HIDDEN = frozenset({names.HALF_TOPIC, names.OP_HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC})
 
 

@@ -2,8 +2,9 @@
 
 A consumer that fails sends back many messages at a time, and a group has many consumers.  Their records are read and
 copied by `leaves.sendbacks`, appended as one run, and answered by one write for each connection.  The rules are those
-of `sendback`, which takes whatever needs a closer look: everything that is refused or dropped, records far behind the
-end of the log, header fields that are not plain numbers.  So nothing is refused here, and `take` returns what is left.
+of `sendback`, which takes whatever needs a closer look: everything that is refused or dropped, records that would have
+to be read from the disk, header fields that are not plain numbers.  So nothing is refused here, and `take` returns what
+is left.
 
 Before the append nothing is changed but that the group's retry or dead-letter topic is created.  A refusal of the
 append leaves all of its messages to `sendback`, because one of them may be the cause.  When an exception ends a run,
@@ -127,6 +128,7 @@ class SendBackRuns:
     def _read_requests(self, run: Sequence[SentBack], groups: dict[str, list[_Asked]], left: list[SentBack]) -> None:
         near = self._store.dispatched.offset - self._store.settings.warm_bytes
         known: dict[tuple[str | int | None, ...], _Terms | None] = {}
+        far: list[_Asked] = []
         for one in run:
             connection, command = one
             get = command.ext.get
@@ -142,11 +144,31 @@ class SendBackRuns:
             if said not in known:
                 known[said] = self._terms(command)
             terms = known[said]
-            is_plain = offset.isascii() and offset.isdigit() and len(offset) <= _OFFSET_DIGITS_MAX
-            if terms is None or not is_plain or int(offset) < near:
+            if terms is None or not (offset.isascii() and offset.isdigit() and len(offset) <= _OFFSET_DIGITS_MAX):
                 left.append(one)
+                continue
+            asked = _Asked(connection, command, terms, int(offset))
+            if asked.log_offset < near:
+                far.append(asked)
             else:
-                groups.setdefault(terms.group.name, []).append(_Asked(connection, command, terms, int(offset)))
+                groups.setdefault(terms.group.name, []).append(asked)
+        warm = self._warm([asked.log_offset for asked in far])
+        for asked in far:
+            if asked.log_offset in warm:
+                groups.setdefault(asked.terms.group.name, []).append(asked)
+            else:
+                left.append((asked.connection, asked.command))
+
+    def _warm(self, log_offsets: Sequence[int]) -> set[int]:
+        """Those of the records far behind the end that can be read without waiting for the disk: all that are there,
+        or none when one of these would have to wait.
+        """
+        reader = self._store.reader
+        there = sorted([one for one in log_offsets if reader.holds(one, rules.HEAD_BYTES)])
+        if not there or reader.is_cold([(one, rules.HEAD_BYTES) for one in there]):
+            return set()
+        long = [(one, size) for one in there if (size := reader.size_at(one)) > rules.HEAD_BYTES]
+        return set() if long and reader.is_cold(long) else set(there)
 
     def _terms(self, command: Command) -> _Terms | None:
         try:
