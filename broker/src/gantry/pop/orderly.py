@@ -126,7 +126,7 @@ class OrderlyPops:
                 return None, 0, ()
             times_max = self._context.groups.retry_times_max(wish.group)
             while times_max is not None and batch.has_used_up(attempt_id, times_max):
-                cold = self._cold(queue, batch.committed)
+                cold = () if wish.may_wait else self._cold(queue, batch.committed)
                 if cold:
                     return None, 0, cold
                 refused = self._move_head(queue, batch)

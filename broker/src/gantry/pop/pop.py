@@ -4,13 +4,15 @@ The order of the checks, their codes and remarks are RocketMQ's (`PopMessageProc
 answered when its leases are confirmed.  One that finds none is given to `hold` when it may wait; `try_again` is one
 more attempt, made when messages have come.  An orderly pop is one whose messages are taken by `in_order`.
 
-Messages far behind the end of the log are brought in by the cold reader first; the pop tries again then.
+Messages far behind the end of the log are brought in by the cold reader first; the pop tries again then.  When they do
+not stay in memory, or that cannot be known (pure leaves), it reads them after `_READS_OF_ONE` such attempts all the
+same: the loop waits for the disk once, and the pop is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -34,13 +36,14 @@ BY_PRIORITY = "priority"  # value of gantryOrder: ascending queues, redelivered 
 COUNT_MAX = 32  # RocketMQ's largest maxMsgNums
 LATE_MS = 500
 _READS_MAX = 512  # the cold reader queues 1024 jobs, and others read by it too
+_READS_OF_ONE = 3  # of one pop, before it may wait for the disk
 _NO_SERVING_LEASE = Refusal(ResponseCode.SYSTEM_BUSY, "this broker may not serve now; ask the group's master")
 
 
 class PopRequest:
     """A pop that passed the checks, with the time until when it may wait (ms by the wall clock)."""
 
-    __slots__ = ("attempt_id", "command", "connection", "is_order", "until_ms", "wish")
+    __slots__ = ("attempt_id", "command", "connection", "is_order", "reads", "until_ms", "wish")
 
     def __init__(
         self, connection: Connection, command: Command, wish: Wish, until_ms: int, is_order: bool, attempt_id: str
@@ -48,6 +51,7 @@ class PopRequest:
         self.connection = connection
         self.command = command
         self.wish = wish
+        self.reads = 0  # how often its messages were brought in
         self.until_ms = until_ms
         self.is_order = is_order
         self.attempt_id = attempt_id
@@ -70,6 +74,7 @@ class PopHandlers:
         self._context = service.context
         self._checks = checks
         self._reads = 0
+        self._is_reading_ahead = False
 
     def pop(self, connection: Connection, command: Command) -> Command | None:
         """POP_MESSAGE; return the answer, or None when it is sent later."""
@@ -166,6 +171,7 @@ class PopHandlers:
             self._refuse(request, catch)
         elif catch.taken:
             self._answer(request, catch)
+            self._read_ahead(catch.cold)
         elif catch.cold:
             self._bring_in(request, catch)
         elif catch.is_unread:
@@ -226,9 +232,23 @@ class PopHandlers:
 
         def is_in() -> None:
             self._reads -= 1
+            request.reads += 1
+            if request.reads >= _READS_OF_ONE:
+                request.wish = request.wish._replace(may_wait=True)
             (then or self.try_again)(request)
 
         self._context.store.bring_in(catch.cold, is_in)
+
+    def _read_ahead(self, places: Sequence[tuple[int, int]]) -> None:
+        """Have messages read that a pop passed over: else a queue waits for as long as the others have warm ones."""
+        if not places or self._is_reading_ahead or self._reads >= _READS_MAX:
+            return
+        self._is_reading_ahead = True
+
+        def is_in() -> None:
+            self._is_reading_ahead = False
+
+        self._context.store.bring_in(places, is_in)
 
     def _refuse(self, request: PopRequest, why: Refusal) -> None:
         self._service.counts.refused += 1

@@ -11,7 +11,7 @@ A message of an HTTP queue whose life is over is passed over like one that the f
 
 A queue is read with the code of pulls: filters by tag and by SQL, ranges without a match move the group's position,
 offsets that the queue does not have are corrected.  Messages far behind the end of the log are not touched: the result
-says which have to be read from the disk first.
+says which have to be read from the disk first, unless `Wish.may_wait`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _PASSED = _MOVED | {FetchStatus.NO_MATCHED_MESSAGE, FetchStatus.MESSAGE_WAS_REMO
 
 
 class Wish(NamedTuple):
-    """What a pop asks for; queue_id -1: any queue; owner: the client that keeps its leases alive, or empty."""
+    """What a pop asks for; queue_id -1: any queue; owner: the client that keeps its leases alive, or empty.
+
+    may_wait: reading may wait for the disk, because what the cold reader brought in did not stay in memory.
+    """
 
     group: str
     topic: str
@@ -54,6 +57,7 @@ class Wish(NamedTuple):
     wanted: Wanted
     owner: str = ""
     is_by_priority: bool = False
+    may_wait: bool = False
 
 
 class TakenMessages(NamedTuple):
@@ -72,7 +76,7 @@ class Catch(NamedTuple):
 
     taken       what was leased, with the pop time and the revive queue
     rest        messages behind the positions, in the queues that were read
-    cold        places that have to be read from the disk; try again afterwards
+    cold        places that have to be read from the disk; when nothing was taken, try again afterwards
     is_unread   a filter passed over so much that the rest was left for another attempt
     counts      of an orderly pop: how often its messages were delivered before (`handle.count_info`)
     """
@@ -118,7 +122,8 @@ class Taker:
                 room -= len(found.offsets)
         if not taken:
             return Catch((), rest=rest, cold=cold, is_unread=fetches <= 0)
-        return self._lease(wish, taken, rest)
+        leased = self._lease(wish, taken, rest)
+        return leased if isinstance(leased, Refusal) else leased._replace(cold=cold)
 
     def would_find(self, wish: Wish) -> bool:
         """Return whether a pop would get on now: with a message, or past messages that its filter does not take."""
@@ -216,7 +221,7 @@ class Taker:
     def _read(
         self, wish: Wish, at: tuple[int, str, int], count: int, fetches: int, until_s: float
     ) -> tuple[TakenMessages | None, int]:
-        """Read one queue; return what is there, None for nothing, and how many fetches that took."""
+        """Read one queue; return what is there, None for nothing, and how many fetches passed over something."""
         count = min(count, self._service.book.room((wish.group, at[1], at[2])))
         if count <= 0:
             return None, 0
@@ -238,16 +243,16 @@ class Taker:
         until_s: float,
         moves: bool = True,
     ) -> tuple[TakenMessages | None, int]:
-        """Read one queue from a position on; return what is there, None for nothing, and how many fetches that took.
+        """Read one queue from a position on; return what is there, None for nothing, and how many fetches passed over
+        something.
 
         moves: what is passed over moves the group.
         """
         flag, topic, queue_id = at
         queue = wish.group, topic, queue_id
-        used = 0
+        used = 0  # a queue with nothing costs nothing: a topic may have more queues than an attempt has fetches
         while True:
             fetched = self._fetch(wish, at, position, count, until_s)
-            used += 1
             if fetched.is_cold:
                 return TakenMessages(flag, topic, queue_id, position, (), fetched), used
             self._drop_expired(wish, fetched)
@@ -257,6 +262,7 @@ class Taker:
                 return TakenMessages(flag, topic, queue_id, position, offsets, fetched), used
             if fetched.status not in _PASSED or fetched.next_offset == position:
                 return None, used
+            used += 1
             # RocketMQ: ranges that the filter passes over, and offsets that the queue does not have, move the group.
             position = self._behind_expired(wish, at, fetched.next_offset, until_s)
             if moves:
@@ -287,8 +293,8 @@ class Taker:
         _, topic, queue_id = at
         reader, bytes_max = self._context.store.reader, self._service.rules.bytes_max
         if not isinstance(wish.wanted, Program):
-            return reader.fetch(topic, queue_id, position, count, bytes_max, wish.wanted, may_wait=False)
-        fetched = reader.candidates(topic, queue_id, position, _SIFTED_MAX, 4 * bytes_max, None, False)
+            return reader.fetch(topic, queue_id, position, count, bytes_max, wish.wanted, wish.may_wait)
+        fetched = reader.candidates(topic, queue_id, position, _SIFTED_MAX, 4 * bytes_max, None, wish.may_wait)
         if fetched.status is FetchStatus.FOUND and not fetched.is_cold:
             clock: Callable[[], float] = self._context.clock.monotonic
             reader.sift(fetched, (topic, queue_id, position), wish.wanted, count, bytes_max, lambda: clock() >= until_s)
