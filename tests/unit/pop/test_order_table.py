@@ -128,6 +128,25 @@ def test_a_document_of_a_longer_log_says_nothing_about_messages_that_are_not_the
     assert batch is not None and batch.committed == 2
 
 
+def test_a_document_of_a_log_that_lost_its_end_gives_way_to_the_records_that_are_left(tmp_path: Path) -> None:
+    """As at a slave that cut what its new master does not have."""
+    play = Play(tmp_path)
+    acked, _ = batch_of(0, 1).acknowledge(1, 1_000)
+    play.change(batch_of(0, 1))
+    play.change(acked)
+    play.change(batch_of(5), queue=("h", "orders", 0))
+    play.table.save_now()
+    document = play.state.load()
+    assert document is not None
+    cut = {"gl": play.store.written.offset + 100}
+    document["table"]["orders@g"]["0"] = batch_of(2, 3).to_json() | cut  # type: ignore[index]
+    document["gantryNext"] = 4
+    play.state.save(document)
+    play.begin()
+    assert play.table.get(QUEUE) == acked
+    assert play.table.get(("h", "orders", 0)) == batch_of(5)
+
+
 def test_idle_batches_and_those_of_queues_that_are_gone_are_forgotten_and_the_table_is_bounded(tmp_path: Path) -> None:
     play = Play(tmp_path)
     play.begin(queues_max=2)
@@ -182,3 +201,21 @@ def test_a_batch_from_before_a_reset_does_not_count(tmp_path: Path) -> None:
     assert play.table.get(QUEUE) is None
     play.change(batch_of(0, 1))
     assert play.table.get(QUEUE) == batch_of(0, 1)
+
+
+@pytest.mark.parametrize("how", ["tidied", "saved"])
+def test_a_batch_from_before_a_reset_does_not_count_when_the_place_of_the_reset_is_forgotten(
+    tmp_path: Path, how: str
+) -> None:
+    play = Play(tmp_path)
+    acked, _ = batch_of(0, 1).acknowledge(1, 1_000)  # it would be kept for ever, because of what is acknowledged
+    play.change(acked)
+    play.resets[QUEUE] = play.store.written.offset
+    if how == "tidied":
+        for _ in play.table.tidy(lambda queue: False, 0):
+            pass
+    else:
+        play.table.save_now()
+        play.begin()
+    play.resets.clear()
+    assert play.table.get(QUEUE) is None

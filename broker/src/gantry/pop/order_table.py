@@ -10,7 +10,8 @@ Every change is a record in the log (`order_records`).  Two things are known of 
 The document is RocketMQ's, with the log offset of each record (`gl`) and one more member: `gantryNext`, the number of
 the first record that may not be in it.  A start reads the document and the records from there on, and has the table as
 it was.  A document is computed of what is dispatched and saved when the log is durable up to there: a log that lost its
-end in a power cut gives its numbers to new messages, which nobody has acknowledged.
+end in a power cut gives its numbers to new messages, which nobody has acknowledged.  When a document names a record
+that is not in the log any more, all records that are left are read again.
 
 A batch that is done stays for a day: its committed offset is newer than a consumer offset that was saved before a crash
 (RocketMQ keeps it as long).  The table is bounded; when it is full a queue without an entry is not popped in order.
@@ -137,10 +138,13 @@ class OrderTable:
             self._confirmed[queue] = Kept(state.batch, log_offset)
 
     def tidy(self, is_gone: Callable[[Queue], bool], now_ms: int) -> Iterator[None]:
-        """Forget batches of queues that are gone, and those that were not used for a day; in slices."""
+        """Forget batches of queues that are gone or were reset, and those that were not used for a day; in slices.
+
+        The place of a reset is forgotten with its part of the log, and must not let an older batch count again.
+        """
         for number, (queue, kept) in enumerate(list(self._confirmed.items()), 1):
             known = self._confirmed.get(queue) is kept and queue not in self._present
-            if known and (kept.batch.is_idle(now_ms) or is_gone(queue)):
+            if known and (kept.batch.is_idle(now_ms) or is_gone(queue) or self.get(queue) is None):
                 del self._confirmed[queue]
                 self._is_changed = True
             if number % _SLICE == 0:
@@ -186,7 +190,7 @@ class OrderTable:
 
     def _by_key(self) -> dict[str, list[Queue]]:
         table: dict[str, list[Queue]] = {}
-        for queue in self._confirmed:
+        for queue in [queue for queue in self._confirmed if self.get(queue) is not None]:
             table.setdefault(f"{queue[1]}@{queue[0]}", []).append(queue)
         return table
 
@@ -213,6 +217,10 @@ class OrderTable:
         batch = order.from_json(value, what)
         log_offset = documents.integer(documents.document(value, what), _LOG_OFFSET)
         is_buried = self._store.reader.is_buried(queue[1], log_offset)
+        if log_offset >= self._store.written.offset > 0:
+            # The log lost its end since (a slave cut what its master does not have): an older record of this queue is
+            # the newest by now.
+            batch, self._next = None, 0
         # RocketMQ's document may be of a longer log than this one; its numbers are given again.
         is_here = batch is not None and batch.offsets[-1] < self._store.next_queue_offset(queue[1], queue[2])
         if batch is not None and is_here and not is_buried and len(self._confirmed) < self._queues_max:
