@@ -44,6 +44,20 @@ def test_acknowledgements_stand_before_the_lease_that_comes_with_them() -> None:
     play.close()
 
 
+def test_a_batch_that_is_refused_in_the_middle_acknowledges_nothing_later() -> None:
+    play = PopPlay(Flush.ASYNC)
+    for number in range(3):
+        play.send(b"m%d" % number, topic="orders")
+    (first,) = _popped(play)
+    (in_order,) = popped(play.ask_now(pop_request(1, order="true")))
+    play.gate.shut("test", Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "no room"))
+    assert play.ask_now(batch_ack_request([first, in_order])).code == ResponseCode.SERVICE_NOT_AVAILABLE
+    play.gate.reopen("test")
+    assert len(_popped(play)) == 1
+    assert play.pops.service.book.open == 2
+    play.close()
+
+
 def test_a_turn_that_cannot_be_written_acknowledges_and_leases_nothing() -> None:
     play = PopPlay(Flush.ASYNC)
     for number in range(2):

@@ -96,3 +96,16 @@ def test_bits_name_offsets_as_javas_bitset_has_them() -> None:
     assert records.offsets_of_bits(100, b"") == []
     assert records.offsets_of_bits(100, b"\xff" * 4 + b"\0") == list(range(100, 132))
     assert records.offsets_of_bits(0, b"\x01" + bytes(1022) + b"\x80") == [0, 8191]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"n": 1 << 62},  # without `d`: as many offsets as it says
+        {"n": 2, "d": [0, (1 << 63) - 1]},
+        {"n": 1, "it": (1 << 63) - 1},
+    ],
+)
+def test_numbers_that_no_lease_can_have_are_none(numbers: dict[str, object]) -> None:
+    body = {"bm": 0, "c": "g", "t": "orders", "q": 2, "so": 100, "pt": 1_700_000_000_000, "it": 60_000, **numbers}
+    assert records.read(b"TAGS\x01ck\x02", json.dumps(body).encode()) is None

@@ -114,8 +114,9 @@ class AckHandlers:
         for number, (key, offsets, end_ms) in enumerate(wanted):
             if self.orderly is not None and end_ms == ack_bodies.IN_ORDER:
                 closed = self.orderly.close(key[:3], offsets, key.pop_ms)
-                if isinstance(closed, Refusal):
-                    return refusal(command, closed)
+                if isinstance(closed, Refusal):  # answered with the leases before it, which are closed all the same
+                    self._answer_soon(connection, command, refusal(command, closed))
+                    return None
                 verdicts = closed
             else:
                 verdicts = self._close_soon(key, offsets, end_ms)

@@ -8,8 +8,8 @@ Records of leases and acknowledgements (`stored`, `handled`) are counted by the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gantry.leaves.leases import Key
@@ -19,9 +19,10 @@ LEASE, ACK = "CK", "ACK"  # RocketMQ's PopReviveMessageType
 
 
 class PopCounts:
-    """Counts of requests and messages; by (topic, group) where both are known, so the table is bounded."""
+    """Counts of requests and messages, some by topic and group: of those that exist, so these tables are bounded."""
 
     __slots__ = (
+        "_exist",
         "acked",
         "by_group",
         "changed",
@@ -41,7 +42,9 @@ class PopCounts:
         "stored",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, exist: Callable[[str, str], bool] = lambda group, topic: True) -> None:
+        """exist: whether there are a group and a topic of these names."""
+        self._exist = exist
         self.pops = 0  # answered with messages
         self.empty = 0  # answered without
         self.refused = 0
@@ -84,9 +87,16 @@ class PopCounts:
         self._handled(last, count, revive_queue)
 
     def _handled(self, kind: tuple[str, str, bool] | None, count: int, revive_queue: int) -> None:
-        if kind is not None:
+        if kind is not None and self._exist(kind[0], kind[1]):
             at = kind[1], kind[0], LEASE if kind[2] else ACK, revive_queue
             self.handled[at] = self.handled.get(at, 0) + count
+
+    def forget_gone(self) -> None:
+        """Forget what was counted of groups and topics that are deleted by now."""
+        tables: list[dict[Any, Any]] = [self.by_group, self.stored, self.handled, self.retried]
+        for table in tables:
+            for at in [at for at in table if not self._exist(at[1], at[0])]:
+                del table[at]
 
     def retry(self, group: str, topic: str, copies: int) -> None:
         """Count copies of messages of a topic in the group's retry topic."""

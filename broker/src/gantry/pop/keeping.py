@@ -13,14 +13,15 @@ A move is a lease, so whatever crashes, each message is delivered again and none
 keeps queue number, birth and counts; it comes before newer messages of its priority.  Messages in open leases keep
 their segment until the lease ends, and are copied then anyway.
 
-Bounds: a message is moved once for each time that its segment goes, at most _MOVED_AT_ONCE messages of a queue at a
-time.  Moves pass a gate that a full disk has shut, as carried delayed messages do.
+Bounds: a message is moved once for each time that its segment goes, at most _MOVED_AT_ONCE messages or some 8 MiB of a
+queue at a time.  Moves pass a gate that a full disk has shut, as carried delayed messages do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import accumulate
 
 from gantry.errors import Refusal
 from gantry.model import httpqueue
@@ -35,6 +36,7 @@ _PERIOD_S = 10.0
 _QUEUES_AT_ONCE = 16
 _EXPIRED_AT_ONCE = 256
 _MOVED_AT_ONCE = 256
+_READ_BYTES_MAX = 8 << 20  # of one piece, but for its first message
 _READS_MAX = 64  # pieces that the cold reader is asked for at a time
 _NOTHING = 1 << 62
 _NEVER_MS = -_NOTHING  # no message was born before
@@ -131,14 +133,17 @@ class QueueKeeper:
         if queue in self._reading or len(self._reading) >= _READS_MAX:
             return
         self._reading.add(queue)
-        self._context.store.bring_in(places, partial(self._came, topic, queue))
+        sizes = accumulate(size for _, size in places)
+        places = places[: max(1, sum(total <= _READ_BYTES_MAX for total in sizes))]
+        self._context.store.bring_in(places, partial(self._came, topic, queue, places))
 
-    def _came(self, topic: str, queue: _Queue) -> None:
+    def _came(self, topic: str, queue: _Queue, places: Sequence[tuple[int, int]]) -> None:
         self._reading.discard(queue)
         limit = self._context.store.retention.carry_below()
-        self._look_at_s = 0.0
+        if limit or not self._context.store.reader.is_cold(places[:1]):
+            self._look_at_s = 0.0  # else memory is so short that the next look would only read the same again
         if limit and self._context.may_serve() and self._context.topics.is_http_queue(topic):
-            self.move(topic, queue, limit)
+            self.move(topic, queue, min(limit, places[-1][0] + 1))
 
     def move(self, topic: str, queue: _Queue, limit: int) -> int:
         """Move messages from the group's position on whose records are below this log offset and live; return how many.
@@ -175,6 +180,7 @@ class QueueKeeper:
         if revive_queue is None or context.groups.ensure(httpqueue.GROUP) is None:
             return False
         service.settle()  # what was acknowledged in this turn is not acknowledged again
+        service.expect_leases()
         now_ms = context.clock.now_ms()
         made = []
         for number in range(0, len(offsets), records.COUNT_MAX):

@@ -160,9 +160,9 @@ def _key(value: dict[str, object]) -> LeaseKey | None:
 
 def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
     invisible_ms, count, acked = _number(value.get("it")), _number(value.get("n")), _number(value.get("bm", 0))
-    differences = value.get("d") or list(range(count or 0))  # RocketMQ: without `d` the offsets follow each other
     if invisible_ms is None or acked is None or count is None or not 0 < count <= COUNT_MAX:
         return None
+    differences = value.get("d") or list(range(count))  # RocketMQ: without `d` the offsets follow each other
     if not isinstance(differences, list) or len(differences) < count:
         return None
     if not acked and differences == _RANGES[count]:  # true and 1 are equal, and mean the same here
@@ -172,7 +172,9 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
         if None in found:
             return None
         offsets = tuple(key.start + (one or 0) for number, one in enumerate(found) if not acked >> number & 1)
-    if any(offset < 0 for offset in offsets) or list(offsets) != sorted(set(offsets)):
+    if list(offsets) != sorted(set(offsets)) or any(offset not in _I64 or offset < 0 for offset in offsets):
+        return None
+    if key.pop_ms + invisible_ms not in _I64:
         return None
     owner, generation = value.get("cid"), _number(value.get("gen", 0))
     return LeaseRecord(

@@ -165,6 +165,8 @@ class Reviver:
             if wait_s:
                 return ended, passed, wait_s
             if lease is not None:
+                if ended and ended[0].lease.is_move is not lease.is_move:
+                    return ended, passed, 0.0  # moves are stored on a full disk too, other leases wait for room
                 log_offset = place[0]
                 one = _Ended(lease, log_offset, self._places(lease))
                 if self._is_cold(one, queue_id, offset):

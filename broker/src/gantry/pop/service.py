@@ -82,7 +82,7 @@ class PopService:
         self.book = LeaseBook(rules.leases_max, rules.leases_total_max)
         self.lives = Lives(context.store, context.topics, context.clock)
         self.positions = Positions(context.store, context.offsets)
-        self.counts = PopCounts()
+        self.counts = PopCounts(self._exist)
         self.unhandled: Callable[[], int | None] = lambda: None  # log offset of the first record that `revive` needs
         self.on_first: Callable[[], object] | None = None  # called with the first lease
         # Appends the acknowledgements that were gathered in this turn, and these records behind them.
@@ -153,13 +153,17 @@ class PopService:
 
     def enter(self, record: LeaseRecord, revive_queue: int, log_offset: int) -> None:
         """Enter a lease whose record was appended; log_offset: of its first message."""
-        if self.on_first is not None:
-            first, self.on_first = self.on_first, None
-            first()
+        self.expect_leases()
         self.book.add(record, revive_queue)
         self._owed_from = min(self._owed_from, log_offset)
         if self._owed_next is not None:
             self._owed_next = min(self._owed_next, log_offset)
+
+    def expect_leases(self) -> None:
+        """Call `on_first` if there was no lease yet; before a lease is appended that its revive queue gets at once."""
+        if self.on_first is not None:
+            first, self.on_first = self.on_first, None
+            first()
 
     def _changed(self, lease: OpenLease, bits: int, sign: int) -> None:
         if sign > 0 and self.reads_births:
@@ -198,6 +202,10 @@ class PopService:
     def _forget(self, is_gone: Callable[[str, str, int], bool]) -> None:
         self.counts.discarded += self.book.forget(is_gone)
         self.positions.forget(is_gone)
+        self.counts.forget_gone()
+
+    def _exist(self, group: str, topic: str) -> bool:
+        return self.context.topics.get(topic) is not None and self.context.groups.get(group) is not None
 
     def tick(self) -> Iterator[None]:
         """Compute, in slices, up to where retention may remove messages."""
