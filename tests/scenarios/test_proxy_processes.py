@@ -7,6 +7,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import sys
 import time
 import urllib.error
@@ -213,7 +214,8 @@ async def test_metrics_have_the_proxys_name_of_rocketmq_and_count_answers(tmp_pa
             await client.call("Heartbeat", pb.HeartbeatRequest())
             await client.send()
             text = await asyncio.to_thread(page, process.addresses["http"][1], "metrics")
-            assert 'rocketmq_proxy_up{node_type="proxy",proxy_mode="cluster"} 1' in text
+            labels = f'node_type="proxy",proxy_mode="cluster",cluster="DefaultCluster",node_id="{socket.gethostname()}"'
+            assert f"rocketmq_proxy_up{{{labels}}} 1" in text
             assert 'gantry_proxy_requests_total{rpc="Heartbeat",code="OK"} 1' in text
             assert 'gantry_proxy_requests_total{rpc="SendMessage",code="MESSAGE_CORRUPTED"} 1' in text
             assert "gantry_proxy_connections 1" in text

@@ -39,10 +39,12 @@ async def accepting(
     listener = listening_socket("127.0.0.1", 0)
     port = listener.getsockname()[1]
     found = Acceptor(listener, target, context)
-    found.start()
+    failures: list[str] = []
+    found.start(failures.append)
     try:
         async with asyncio.timeout(HANG_S):
             yield found, port
+        assert not failures
     finally:
         await found.close()
         server.close()
@@ -155,11 +157,12 @@ async def test_a_silent_connection_ends(tmp_path: Path, monkeypatch: pytest.Monk
         await end(writer)
 
 
-async def test_a_server_that_is_gone_ends_the_clients_connection(tmp_path: Path) -> None:
+async def test_a_server_that_is_gone_ends_the_clients_connection_and_the_proxy(tmp_path: Path) -> None:
+    failures: list[str] = []
     listener = listening_socket("127.0.0.1", 0)
     acceptor = Acceptor(listener, str(tmp_path / "none"), None)
     port = listener.getsockname()[1]
-    acceptor.start()
+    acceptor.start(failures.append)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"x")
     try:
@@ -168,7 +171,28 @@ async def test_a_server_that_is_gone_ends_the_clients_connection(tmp_path: Path)
     except ConnectionResetError:
         pass
     await end(writer)
+    assert await settles(lambda: bool(failures))
+    assert "gRPC's server" in failures[0]
     await acceptor.close()
+
+
+async def test_a_port_that_takes_no_connection_any_more_ends_the_proxy(tmp_path: Path) -> None:
+    failures: list[str] = []
+    listener = listening_socket("127.0.0.1", 0)
+    acceptor = Acceptor(listener, str(tmp_path / "none"), None)
+    acceptor.start(failures.append)
+    await asyncio.sleep(0)
+    listener.shutdown(socket.SHUT_RDWR)
+    assert await settles(lambda: bool(failures))
+    assert "gantry-proxy-acceptor ended" in failures[0]
+    await acceptor.close()
+
+
+def test_a_certificate_of_our_own_that_a_power_cut_emptied_is_made_again(tmp_path: Path) -> None:
+    context_of(tmp_path)
+    (tmp_path / "proxy-key.pem").write_bytes(b"")
+    assert tls.self_signed(tmp_path) is not None
+    assert (tmp_path / "proxy-key.pem").read_bytes()
 
 
 def test_a_taken_port_and_a_missing_certificate_are_errors_of_the_configuration(tmp_path: Path) -> None:

@@ -75,6 +75,10 @@ class Fresh(Generic[T]):
             return None
         return future.result()
 
+    def last(self, name: str) -> T | None:
+        """Return what was answered last, however old it is; None before the first answer."""
+        return self._answers.get(name)
+
     async def get(self, name: str) -> T:
         """Return the value, as it was at most `fresh_s` ago, or when it was answered last; the errors of the request.
 
@@ -201,6 +205,12 @@ class Brokers:
             log.info("group %s: its configuration is not known: %s", group, error)
             return False
         return config is not None and config.consume_orderly
+
+    @property
+    def cluster_name(self) -> str:
+        """The cluster of the brokers, as the name servers said last; empty before, several are joined by commas."""
+        cluster = self._cluster.last("")
+        return "" if cluster is None else ",".join(sorted(cluster.clusters))
 
     async def masters(self) -> dict[str, str]:
         """Return the addresses of all masters by group; UnreachableError when no name server answers."""

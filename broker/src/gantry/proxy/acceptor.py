@@ -9,6 +9,9 @@ Bytes are passed on as they come; a side that does not read stops the other side
 each connection is bound to an abstract name that holds the client's address, so gRPC's `context.peer()` has it
 (`peer_of`).
 
+When nothing can be accepted any more, or gRPC's server is gone, the process has to end: nobody else would notice that
+the port is silent.
+
 Bounds: connections in all, the time until the first byte and the end of a handshake, and the time that a client may
 leave unread what is written to it.
 """
@@ -17,16 +20,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import itertools
 import logging
 import os
 import socket
 import ssl
+from collections.abc import Callable
 from typing import cast
 from urllib.parse import unquote
 
 from gantry.errors import ConfigError
-from gantry.transport.tasks import Tasks
+from gantry.transport.tasks import Tasks, essential
 
 log = logging.getLogger(__name__)
 
@@ -36,6 +41,8 @@ _HANDSHAKE_S = 10.0
 _STALL_S = 90.0  # for a client to take what is written to it: gRPC's own patience is 80 s
 _LINGER_S = 10.0  # for a client to read what was written before its connection ended
 _BACKLOG = 1024
+_PAUSE_FIRST_S, _PAUSE_LAST_S = 0.1, 1.0  # while no connection can be accepted
+_BROKEN = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})  # the listener itself: no later attempt succeeds
 _BUFFER_BYTES_HIGH = 256 << 10
 _TLS_HANDSHAKE = 22
 _PREFIX = "gantry-proxy"
@@ -76,16 +83,19 @@ class Acceptor:
         self._tls = tls  # None: a TLS handshake ends the connection
         self._tasks = Tasks()
         self._accepting: asyncio.Task[None] | None = None
+        self._fail: Callable[[str], None] | None = None  # None: not started, or stopped
         self.open: set[_Side] = set()  # the clients' sides of the connections that are passed on
         self._entering = 0
         self.refused = 0
 
-    def start(self) -> None:
-        """Begin to accept."""
-        self._accepting = self._tasks.own(asyncio.create_task(self._accept(), name="gantry-proxy-acceptor"))
+    def start(self, fail: Callable[[str], None]) -> None:
+        """Begin to accept; fail: called with the reason when no connection can be served here any more."""
+        self._fail = fail
+        self._accepting = self._tasks.own(essential(self._accept(), "gantry-proxy-acceptor", fail))
 
     def stop(self) -> None:
         """Accept no more; connections go on."""
+        self._fail = None
         if self._accepting is not None:
             self._accepting.cancel()
         self._listener.close()
@@ -98,14 +108,18 @@ class Acceptor:
             side.abort()
 
     async def _accept(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop, pause_s = asyncio.get_running_loop(), _PAUSE_FIRST_S
         while True:
             try:
                 connection, address = await loop.sock_accept(self._listener)
             except OSError as error:  # no descriptor is free, or the client has gone already
+                if error.errno in _BROKEN:
+                    raise
                 log.warning("a connection was not accepted: %s", error)
-                await asyncio.sleep(0.1)
+                await asyncio.sleep(pause_s)
+                pause_s = min(_PAUSE_LAST_S, 2 * pause_s)
                 continue
+            pause_s = _PAUSE_FIRST_S
             if len(self.open) + self._entering >= CONNECTIONS_MAX:
                 self.refused += 1
                 connection.close()
@@ -147,9 +161,11 @@ class Acceptor:
             inner.bind(f"\0{_PREFIX}/{os.getpid()}/{next(_NUMBERS)}/{peer}")
             await loop.sock_connect(inner, self._target)
             await loop.create_unix_connection(lambda: server, sock=inner)
-        except (OSError, asyncio.CancelledError):
+        except (OSError, asyncio.CancelledError) as error:
             inner.close()
             client.abort()
+            if isinstance(error, (FileNotFoundError, ConnectionRefusedError)) and self._fail is not None:
+                self._fail(f"gRPC's server behind the port cannot be reached: {error}")
             raise
         client.begin()
 

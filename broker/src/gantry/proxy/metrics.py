@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-_LABELS = 'node_type="proxy",proxy_mode="cluster"'
+_MODE = 'node_type="proxy",proxy_mode="cluster"'
 KINDS = {
     "ready": ("gantry_proxy_ready", "gauge", "1 while a broker can be reached, as /readyz says."),
     "connections": ("gantry_proxy_connections", "gauge", "Connections of clients."),
@@ -26,16 +27,25 @@ KINDS = {
 
 
 class ProxyMetrics:
-    """Makes the text; `answered` counts calls by RPC and code, `gauges` returns the numbers of `KINDS`."""
+    """Makes the text; `answered` counts calls by RPC and code, `gauges` returns the numbers of `KINDS`, `cluster` the
+    name of the brokers' cluster.  RocketMQ: `node_id` is the name of the host.
+    """
 
-    def __init__(self, answered: Counter[tuple[str, str]], gauges: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(
+        self,
+        answered: Counter[tuple[str, str]],
+        gauges: Callable[[], Mapping[str, int]],
+        cluster: Callable[[], str],
+    ) -> None:
         self._answered = answered
         self._gauges = gauges
+        self._cluster = cluster
+        self._node = socket.gethostname()
 
     def text(self) -> bytes:
         """Return all metrics as they are now."""
         lines = ["# HELP rocketmq_proxy_up Whether the proxy serves.", "# TYPE rocketmq_proxy_up gauge"]
-        lines.append(f"rocketmq_proxy_up{{{_LABELS}}} 1")
+        lines.append(f'rocketmq_proxy_up{{{_MODE},cluster="{self._cluster()}",node_id="{self._node}"}} 1')
         for key, value in self._gauges().items():
             name, kind, text = KINDS[key]
             lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")

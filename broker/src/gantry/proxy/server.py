@@ -113,7 +113,7 @@ class Proxy:
             (self.receiving, LeaseCalls(self.brokers, handles), self._presence),
             _advertised(settings.advertised),
         )
-        self.metrics = ProxyMetrics(self.service.answered, self._gauges)
+        self.metrics = ProxyMetrics(self.service.answered, self._gauges, lambda: self.brokers.cluster_name)
         self._health = health.aio.HealthServicer()
         self._server: grpc.aio.Server | None = None
         self._acceptor: Acceptor | None = None
@@ -139,7 +139,7 @@ class Proxy:
             verdicts = self._is_alive, self._is_ready
             self._http = HealthServer(settings.http_host, settings.http_port, lambda: self.metrics.text, *verdicts)
             self.http_port = await self._http.start()
-        self._acceptor.start()
+        self._acceptor.start(self._fail)
         log.info("gRPC on port %d, %s", self.port, "plain text and TLS" if settings.tls else "plain text")
 
     async def stop(self) -> None:

@@ -38,24 +38,32 @@ def context(certificate: Path, key: Path) -> ssl.SSLContext:
 def self_signed(folder: Path) -> ssl.SSLContext | None:
     """Return how TLS is served with a certificate that is made in this folder once; None without openssl."""
     certificate, key = folder / "proxy-cert.pem", folder / "proxy-key.pem"
-    if not (certificate.exists() and key.exists()):
-        fresh = [path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in (certificate, key)]
-        command = [
-            "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
-            "-days", _VALID_DAYS, "-subj", "/CN=gantry", "-addext", _NAMES,
-            "-out", str(fresh[0]), "-keyout", str(fresh[1]),
-        ]  # fmt: skip
+    if certificate.exists() and key.exists():
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            done = subprocess.run(command, capture_output=True, timeout=_MAKE_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            log.warning("clients get plain text only: openssl cannot make a certificate: %s; give --tls-cert", error)
-            return None
-        if done.returncode:
-            text = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
-            log.warning("clients get plain text only: openssl: %s; give --tls-cert", "".join(text))
-            return None
-        fresh[1].chmod(0o600)
-        fresh[1].replace(key)
-        fresh[0].replace(certificate)
+            return context(certificate, key)
+        except ConfigError as error:  # a power cut may have left them empty, or of two makings
+            log.warning("the certificate that was made before cannot be used, another one is made: %s", error)
+    return _made(folder, certificate, key)
+
+
+def _made(folder: Path, certificate: Path, key: Path) -> ssl.SSLContext | None:
+    fresh = [path.with_name(f"{path.name}.{os.getpid()}.tmp") for path in (certificate, key)]
+    command = [
+        "openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+        "-days", _VALID_DAYS, "-subj", "/CN=gantry", "-addext", _NAMES,
+        "-out", str(fresh[0]), "-keyout", str(fresh[1]),
+    ]  # fmt: skip
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(command, capture_output=True, timeout=_MAKE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        log.warning("clients get plain text only: openssl cannot make a certificate: %s; give --tls-cert", error)
+        return None
+    if done.returncode:
+        text = done.stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
+        log.warning("clients get plain text only: openssl: %s; give --tls-cert", "".join(text))
+        return None
+    fresh[1].chmod(0o600)
+    fresh[1].replace(key)
+    fresh[0].replace(certificate)
     return context(certificate, key)

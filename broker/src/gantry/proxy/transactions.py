@@ -99,7 +99,7 @@ class Transactions:
                 if found.topic == topic and found.producer_group == topic:
                     return Half(topic, found.id, found.broker, found.half_offset, found.log_offset)
             elif isinstance(found, GantryError):
-                failure = None if isinstance(found, RefusedError) else found
+                failure = failure if isinstance(found, RefusedError) else found
             elif found is not None:
                 raise found
         raise failure or unknown
