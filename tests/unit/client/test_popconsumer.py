@@ -159,6 +159,23 @@ async def test_after_the_stop_a_message_in_hand_is_given_back_and_its_ack_says_s
             await message.retry()
 
 
+async def test_what_is_given_back_is_sent_again_when_the_answer_was_lost() -> None:
+    async with asyncio.timeout(HANG_S), LeasingCluster({"T": 1}) as cluster:
+        usual = cluster.answers["broker-a", CHANGE]
+
+        def lost(command: Command) -> None:
+            cluster.answers["broker-a", CHANGE] = usual
+            for connection in cluster.connections("broker-a"):
+                connection.abort("cut by the test")
+
+        cluster.answers["broker-a", CHANGE] = lost
+        consumer = member(cluster)
+        await consumer.start()
+        await anext(consumer)
+        await consumer.stop()
+        assert cluster.changes() == [1000, 1000]
+
+
 async def test_brokers_are_told_that_the_owner_of_the_leases_lives() -> None:
     async with asyncio.timeout(HANG_S), LeasingCluster({"T": 1}, groups=2) as cluster, member(cluster) as consumer:
         await anext(consumer)

@@ -8,7 +8,8 @@ up for each attempt, so after a failover the next attempt goes to the new one, w
     change                     repeated only if nothing was sent; OutcomeUnknownError when the answer is lost
 
 Every wait is bounded by `timeout_s` of the call.  What is never settled becomes visible again when its lease ends.
-A pop whose answer is lost has leased messages even so: they come again after the invisible time.
+A pop whose answer is lost has leased messages even so: they come again after the invisible time, those of an owner when
+the broker renews them no more (`broker/docs/pop-waiting.md`).
 """
 
 from __future__ import annotations
@@ -102,15 +103,24 @@ class Popping:
 
         RefusedError, UnreachableError, or OutcomeUnknownError: then it may be visible at the old or at the new time.
         """
+        return await self._changed(group, topic, receipt, invisible_s, timeout_s, only_if_unsent=True)
+
+    async def _changed(
+        self, group: str, topic: str, receipt: Receipt, invisible_s: float, timeout_s: float, only_if_unsent: bool
+    ) -> Receipt:
         question = pop_requests.change(group, topic, receipt, max(0, int(invisible_s * 1000)))
-        return await self._until_done(_place(topic, receipt), question, timeout_s, only_if_unsent=True)
+        return await self._until_done(_place(topic, receipt), question, timeout_s, only_if_unsent)
 
     async def give_back(
         self, group: str, topic: str, receipts: Iterable[Receipt], timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Make messages visible in a second, for any member; one that cannot be is visible when its lease ends."""
+        """Make messages visible in a second, for any member; one that cannot be is visible when its lease ends.
+
+        Repeated also when an answer was lost, because a lease that is renewed for a client that lives ends late.
+        """
+        seconds = GIVEN_BACK_MS / 1000
         changes = [
-            self.change(group, topic, receipt, GIVEN_BACK_MS / 1000, timeout_s) for receipt in receipts
+            self._changed(group, topic, receipt, seconds, timeout_s, only_if_unsent=False) for receipt in receipts
         ]
         for error in await asyncio.gather(*changes, return_exceptions=True):
             if isinstance(error, BaseException) and not isinstance(error, GantryError):
