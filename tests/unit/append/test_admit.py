@@ -177,6 +177,8 @@ def test_what_an_orderly_group_gives_up_is_a_dead_letter_at_once() -> None:
     given_up, other = message("%RETRY%g", reconsume_times=1), message("%RETRY%h", reconsume_times=1)
     assert play.admission.admit(given_up) is None and given_up.topic == "%DLQ%g"
     assert play.admission.admit(other) is None and other.topic == "%RETRY%h"
+    replayed = message("%RETRY%g", reconsume_times=0)
+    assert play.admission.admit(replayed) is None and replayed.topic == "%RETRY%g"
 
 
 def test_a_client_may_set_its_own_patience_if_it_is_new_enough() -> None:

@@ -286,8 +286,9 @@ class Admission:
         origin = self._origin_topic(send)
         fate: Retry | MoveToDeadLetters = Retry(0)
         refusal = None
-        # RocketMQ 5: an orderly consumer retries in place and sends here only what it has given up.
-        if send.reconsume_times > times_max or self.is_orderly(group):
+        # RocketMQ 5: an orderly consumer retries in place and sends here only what it has given up.  What was never
+        # tried is a replayed dead letter, which RocketMQ makes a dead letter again.
+        if send.reconsume_times > times_max or (send.reconsume_times > 0 and self.is_orderly(group)):
             fate = MoveToDeadLetters()
             refusal = self._make_dead_letter(send, group, origin)
         refusal = refusal or content_refusal(send) or self.limits.refusal(send, is_redelivery=True)
