@@ -1,11 +1,11 @@
-"""Popped messages against a table, over lives, clock jumps and power cuts.
+"""Popped messages against a table, over lives, clock jumps, power cuts and changes of the master.
 
-    lost       a message that was sent and not acknowledged is popped sooner or later
+    lost       a message that was stored, or popped, and not acknowledged is popped sooner or later
     twice      one whose acknowledgement was answered is never popped again
     handles    of all handles of a message that were given out, at most the newest is valid
     early      a popped message does not come again before its time is over
 
-Under SYNC_FLUSH the power may go; a process may be killed under every policy.
+Under SYNC_FLUSH the power may go; a process may be killed, and its slave may lead, under every policy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gantry.leaves.frames import Command
 from gantry.store.settings import Flush
+from testkit.popgroupplay import PopGroup
 from testkit.popplay import (
     Popped,
     ack_request,
@@ -29,7 +30,6 @@ from testkit.popplay import (
     pop_request,
     popped,
 )
-from testkit.popstoreplay import PopPlay
 
 _STEPS = st.one_of(
     st.tuples(st.just("send"), st.integers(1, 6)),
@@ -44,6 +44,8 @@ _STEPS = st.one_of(
     st.tuples(st.just("step"), st.integers(1, 3)),
     st.tuples(st.just("jump"), st.integers(-3_000, 3_000)),
     st.tuples(st.just("stop"), st.integers(0, 3)),
+    st.tuples(st.just("lead"), st.integers(0, 2)),
+    st.tuples(st.just("tell"), st.integers(0, 1)),
 )
 
 
@@ -63,7 +65,7 @@ class Model:
     """The table beside the broker."""
 
     def __init__(self, flush: Flush, rng: random.Random) -> None:
-        self.play = PopPlay(flush)
+        self.play = PopGroup(flush)
         self.rng = rng
         self.messages: dict[bytes, Message] = {}
         self.waiting: dict[int, tuple[str, list[bytes], Command, float]] = {}
@@ -76,7 +78,9 @@ class Model:
     def send(self, count: int) -> None:
         for _ in range(count):
             body = b"m%d" % len(self.messages)
-            self.messages[body] = Message(is_kept=self.play.send(body, queue_id=self.rng.randrange(2)).code == 0)
+            sent = self.play.send(body, queue_id=self.rng.randrange(2))
+            self.messages[body] = Message(is_kept=sent.code == 0)
+            self.waiting[int(sent.key.removeprefix("K"))] = "send", [body], Command(0), 0.0
 
     def give(self, kind: str, bodies: list[bytes], command: Command) -> None:
         self.waiting[self.play.give(command)] = kind, bodies, command, self.now_ms()
@@ -99,6 +103,8 @@ class Model:
             assert reply.code in (0, 210, 17), reply  # 17: the power took the first message, and with it the topic
             if reply.code == 0:
                 self.came(popped(reply), int(command.ext["invisibleTime"]), since_ms)
+        elif kind == "send":
+            self.messages[bodies[0]].is_kept |= reply.code == 0
         elif kind:
             self.answered(kind, bodies, reply)
 
@@ -110,6 +116,7 @@ class Model:
             if message.newest is not None:
                 message.older.append(message.newest)
             message.newest = one
+            message.is_kept = True
             message.until_ms = since_ms + invisible_ms
 
     def answered(self, kind: str, bodies: list[bytes], reply: Command) -> None:
@@ -170,6 +177,17 @@ class Model:
         for message in self.messages.values():
             message.until_ms = 0
 
+    def lead(self, how: int) -> None:
+        """The slave leads: in order, or because the master is gone."""
+        if how == 0:
+            self.play.turn()
+            self.play.flush()
+            self.hear()
+            self.play.hand_over()
+        else:
+            self.play.fail_over(self.rng)
+        self.waiting.clear()
+
     def do(self, kind: str, number: int) -> None:
         play = self.play
         if kind == "send":
@@ -201,6 +219,10 @@ class Model:
             self.ahead_ms += max(number, 0)
         elif kind == "stop":
             self.stop(number)
+        elif kind == "lead":
+            self.lead(number)
+        elif kind == "tell":
+            play.tell()
 
     def finish(self) -> None:
         """Acknowledge what comes until nothing comes any more: then nothing was lost."""
@@ -226,7 +248,7 @@ class Model:
         assert not lost, f"lost: {lost}"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(_STEPS, max_size=60), st.randoms(use_true_random=False), st.sampled_from([Flush.SYNC, Flush.ASYNC]))
 def test_none_is_lost_none_comes_after_its_acknowledgement_and_one_handle_is_valid(
     steps: list[tuple[str, int]], rng: random.Random, flush: Flush
