@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -174,6 +175,25 @@ async def test_a_server_that_is_gone_ends_the_clients_connection_and_the_proxy(t
     assert await settles(lambda: bool(failures))
     assert "gRPC's server" in failures[0]
     await acceptor.close()
+
+
+async def test_a_connection_for_which_no_descriptor_is_left_does_not_count_as_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Scarce(socket.socket):
+        def __init__(self, family: int = -1, *more: int, **named: int) -> None:
+            if family == socket.AF_UNIX:
+                raise OSError(errno.EMFILE, "too many open files")
+            super().__init__(family, *more, **named)  # type: ignore[arg-type]
+
+    async with accepting(tmp_path) as (acceptor, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        monkeypatch.setattr(socket, "socket", Scarce)
+        writer.write(b"x")
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        assert await settles(lambda: not acceptor.open)
+        await end(writer)
 
 
 async def test_a_port_that_takes_no_connection_any_more_ends_the_proxy(tmp_path: Path) -> None:

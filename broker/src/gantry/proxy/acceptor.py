@@ -156,17 +156,23 @@ class Acceptor:
         client.other, server.other = server, client
         handshake_s = None if tls is None else _HANDSHAKE_S
         await loop.connect_accepted_socket(lambda: client, connection, ssl=tls, ssl_handshake_timeout=handshake_s)
-        inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        inner: socket.socket | None = None
+        is_joined = False
         try:
+            inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             inner.bind(f"\0{_PREFIX}/{os.getpid()}/{next(_NUMBERS)}/{peer}")
             await loop.sock_connect(inner, self._target)
             await loop.create_unix_connection(lambda: server, sock=inner)
-        except (OSError, asyncio.CancelledError) as error:
-            inner.close()
-            client.abort()
-            if isinstance(error, (FileNotFoundError, ConnectionRefusedError)) and self._fail is not None:
+            is_joined = True
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            if self._fail is not None:
                 self._fail(f"gRPC's server behind the port cannot be reached: {error}")
             raise
+        finally:
+            if not is_joined:  # whatever it was: else the client would count as open for ever
+                client.abort()
+                if inner is not None:
+                    inner.close()
         client.begin()
 
 
