@@ -12,7 +12,7 @@ from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, 
 from gantry.client.consuming import popsettling
 from gantry.errors import ClosedError, ConfigError
 from gantry.leaves.frames import Command
-from gantry.wire.bodies import dumps
+from gantry.wire.bodies import dumps, loads
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from gantry.wire.heartbeat import read as read_heartbeat
@@ -157,6 +157,24 @@ async def test_after_the_stop_a_message_in_hand_is_given_back_and_its_ack_says_s
             await message.ack()
         with pytest.raises(ClosedError, match="too late"):
             await message.retry()
+
+
+async def test_a_broker_is_told_of_a_pop_whose_answer_was_lost_because_it_would_renew_what_that_took() -> None:
+    async with asyncio.timeout(HANG_S), LeasingCluster({"T": 1}) as cluster:
+        usual = cluster.answers["broker-a", POP]
+
+        def lost(command: Command) -> None:
+            cluster.answers["broker-a", POP] = usual
+            for connection in cluster.connections("broker-a"):
+                connection.abort("cut by the test")
+
+        cluster.answers["broker-a", POP] = lost
+        async with member(cluster):
+            await until(lambda: cluster.asked("broker-a", END))
+        first, second, *_ = [pop.ext["gantryPop"] for pop in cluster.asked("broker-a", POP)]
+        told = cluster.asked("broker-a", END)[0]
+        assert (loads(told.body), told.ext) == ({"pops": [first]}, {"clientId": ""})
+        assert first != second
 
 
 async def test_what_is_given_back_is_sent_again_when_the_answer_was_lost() -> None:

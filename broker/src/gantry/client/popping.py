@@ -1,4 +1,4 @@
-"""Pops from brokers and settles popped messages, for a client that has a session; stateless but for the routes.
+"""Pops from brokers and settles popped messages, for a client that has a session.  Its state: routes, lost answers.
 
 A receipt names its broker group, and every request about it goes to the group's present master.  The master is looked
 up for each attempt, so after a failover the next attempt goes to the new one, which knows the leases of the old one.
@@ -8,14 +8,17 @@ up for each attempt, so after a failover the next attempt goes to the new one, w
     change                     repeated only if nothing was sent; OutcomeUnknownError when the answer is lost
 
 Every wait is bounded by `timeout_s` of the call.  What is never settled becomes visible again when its lease ends.
-A pop whose answer is lost has leased messages even so: they come again after the invisible time, those of an owner when
-the broker renews them no more (`broker/docs/pop-waiting.md`).
+A pop whose answer is lost has leased messages even so: they come again after the invisible time.  Those of an owner
+would be renewed while it lives, so their broker is told to let go of that pop, until it answers or five minutes are
+over.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
+import uuid
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
@@ -26,14 +29,24 @@ from gantry.client.received import LEVEL_DEAD
 from gantry.client.requests import pop_requests, questions
 from gantry.client.requests.pop_requests import ANY_QUEUE, GIVEN_BACK_MS, PopResult, PopSettings
 from gantry.client.requests.question import Question
-from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import (
+    ClosedError,
+    GantryError,
+    OutcomeUnknownError,
+    RefusedError,
+    RemoteProtocolError,
+    UnreachableError,
+)
 from gantry.model.route import MessageQueue
 from gantry.wire.codes import ResponseCode
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 TIMEOUT_S = 10.0  # of settling with all its attempts: longer than a failover of a few seconds
 _ATTEMPT_S = 3.0
+_LET_GO_S = 300.0  # longer than most outages
+_GATHER_S, _LOST_AT_ONCE, _LOST_MAX = 0.1, 500, 50_000  # names of pops whose answers did not come, of one broker
 _MARGIN_S = 10.0  # for the answer beyond the time that a broker may hold a pop
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.1, 1.0
 
@@ -44,6 +57,7 @@ class Popping:
     def __init__(self, session: Session, routes: Routes) -> None:
         self._session = session
         self._routes = routes
+        self._lost: dict[str, list[str]] = {}  # by broker: names of pops whose answers did not come
         self._random = random.Random()  # jitter, so that clients that lost a broker together do not retry together
 
     async def targets(self, topic: str) -> list[MessageQueue]:
@@ -63,8 +77,34 @@ class Popping:
 
         RefusedError, UnreachableError, OutcomeUnknownError or RemoteProtocolError; then the route is asked for again.
         """
-        question = pop_requests.pop(queue, settings, attempt_id)
-        return await self._once(queue, question, settings.wait_s + _MARGIN_S)
+        name = uuid.uuid4().hex if settings.owner and not settings.is_orderly else ""
+        question = pop_requests.pop(queue, settings, attempt_id, name)
+        try:
+            return await self._once(queue, question, settings.wait_s + _MARGIN_S)
+        except (OutcomeUnknownError, RemoteProtocolError):
+            if name:
+                self._let_go(queue, name)
+            raise
+
+    def _let_go(self, queue: MessageQueue, name: str) -> None:
+        """Have a broker let go of what a pop may have taken for an owner: else it renews these leases while that lives.
+
+        When a broker dies, all pops that it held are told to its successor, many in one request.
+        """
+        lost = self._lost.setdefault(queue.broker_name, [])
+        if len(lost) < _LOST_MAX:
+            lost.append(name)
+        if len(lost) == 1:
+            self._session.tasks.own(asyncio.create_task(self._tell_lost(queue, lost), name="gantry-lost-pops"))
+
+    async def _tell_lost(self, queue: MessageQueue, lost: list[str]) -> None:
+        await asyncio.sleep(_GATHER_S)
+        while names := lost[:_LOST_AT_ONCE]:
+            try:
+                await self._until_done(queue, pop_requests.end_pops(names), _LET_GO_S)
+            except GantryError as error:
+                log.info("%s: what %d pops may have taken comes when its leases end: %s", queue, len(names), error)
+            del lost[: len(names)]
 
     async def wait_for_messages(self, queue: MessageQueue, settings: PopSettings) -> bool:
         """Wait until a pop would find messages; False when there are none until the settings' time is up.

@@ -60,6 +60,7 @@ class OpenLease:
         "offsets",
         "open",
         "owner",
+        "pop_name",
         "revive_queue",
     )
 
@@ -69,6 +70,7 @@ class OpenLease:
         self.all = self.open = (1 << len(record.offsets)) - 1
         self.end_ms = record.end_ms
         self.owner = record.owner
+        self.pop_name = record.pop_name
         self.generation = record.generation
         self.is_move = record.is_move
         self.revive_queue = revive_queue

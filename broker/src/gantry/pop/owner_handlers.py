@@ -2,6 +2,7 @@
 
     24041   body {"clientId": "c", "groups": ["g", ...]}; every ten seconds, to each broker where the client pops
     24042   clientId, consumerGroup (left out: all groups that the client named)
+            body {"pops": ["name", ...]}: instead, pops whose answers did not come (`gantryPop`); their owners live on
 
 When an owner ends, what it has not acknowledged becomes visible a second later: by new leases without an owner, so its
 handles are not valid any more.  The answer comes when these are confirmed.  An owner that just goes silent is noticed
@@ -11,7 +12,7 @@ when its leases end.  The queues that it popped in order are free a second later
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 _LEASES_AT_ONCE = 16  # half a millisecond
 _QUEUES_AT_ONCE = 256
+_POPS_MAX = 1_000
 
 
 class OwnerHandlers:
@@ -69,16 +71,17 @@ class OwnerHandlers:
     async def end(self, connection: Connection, command: Command) -> Command | None:
         """END_POP_OWNER: let go of all that a client has, and answer when that is confirmed."""
         header = headers.parse(command.code, command.ext)
-        client_id, group = header.text("clientId"), header.text("consumerGroup")
-        if not client_id:
+        client_id, group, pops = header.text("clientId"), header.text("consumerGroup"), _pops(command)
+        if not client_id and not pops:
             return reply(command, ResponseCode.INVALID_PARAMETER, "the client id is empty")
-        self.owners.end(client_id, group)
-        for leases in self._owned(client_id, group):
+        if not pops:
+            self.owners.end(client_id, group)
+        for leases in self._owned(client_id, group, pops):
             refused = self._release(leases)
             if refused is not None:
                 return refusal(command, refused)
             await asyncio.sleep(0)
-        for refused in self.in_order(client_id, group):
+        for refused in self.in_order(client_id, group) if not pops else ():
             if refused is not None:
                 return refusal(command, refused)
             await asyncio.sleep(0)
@@ -86,11 +89,16 @@ class OwnerHandlers:
         context.acks.park(context.store.written.offset, connection, frames.encode(reply(command)), 1)
         return None
 
-    def _owned(self, client_id: str, group: str) -> Iterator[list[OpenLease]]:
-        """Yield the owner's leases, some of one queue at a time; between two steps leases may come and go."""
+    def _owned(self, client_id: str, group: str, pops: Collection[str]) -> Iterator[list[OpenLease]]:
+        """Yield the owner's leases, or those of pops of these names, some of one queue at a time; between two steps
+        leases may come and go.
+        """
         book = self._service.book
         for number, (queue, _) in enumerate(list(book.queues()), 1):
-            owned = [lease for lease in book.of(queue) if lease.owner == client_id and group in ("", queue[0])]
+            if pops:
+                owned = [lease for lease in book.of(queue) if lease.pop_name in pops]
+            else:
+                owned = [lease for lease in book.of(queue) if lease.owner == client_id and group in ("", queue[0])]
             for at in range(0, len(owned), _LEASES_AT_ONCE):
                 yield [lease for lease in owned[at : at + _LEASES_AT_ONCE] if lease.open and not lease.is_ending]
             if number % _QUEUES_AT_ONCE == 0:
@@ -116,3 +124,16 @@ class OwnerHandlers:
     def _log_offset(self, lease: OpenLease) -> int:
         entry = self._service.context.store.reader.entry(*lease.key[1:3], lease.open_offsets()[0])
         return self._service.context.store.dispatched.offset if entry is None else entry[0]
+
+
+def _pops(command: Command) -> frozenset[str]:
+    """Return the names of pops whose leases end; empty when the request is about an owner."""
+    if not command.body:
+        return frozenset()
+    try:
+        names = documents.array(bodies.asked(command.body), "pops")
+    except ValueError as error:
+        raise MalformedBodyError(str(error)) from error
+    if len(names) > _POPS_MAX:
+        raise MalformedBodyError(f"{len(names)} pops in one request, {_POPS_MAX} are allowed; send several requests")
+    return frozenset(name for name in names if isinstance(name, str) and name)

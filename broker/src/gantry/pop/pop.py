@@ -36,6 +36,7 @@ BY_PRIORITY = "priority"  # value of gantryOrder: ascending queues, redelivered 
 COUNT_MAX = 32  # RocketMQ's largest maxMsgNums
 LATE_MS = 500
 _READS_MAX = 512  # the cold reader queues 1024 jobs, and others read by it too
+_POP_NAME_MAX = 64
 _READS_OF_ONE = 3  # of one pop, before it may wait for the disk
 _NO_SERVING_LEASE = Refusal(ResponseCode.SYSTEM_BUSY, "this broker may not serve now; ask the group's master")
 
@@ -103,6 +104,9 @@ class PopHandlers:
             refused = Refusal(ResponseCode.INVALID_PARAMETER, remark)
         if refused is None and (owner := header.text("gantryOwner")) and (fault := names.client_fault(owner)):
             refused = Refusal(ResponseCode.INVALID_PARAMETER, f"gantryOwner: {fault}")
+        if refused is None and len(header.text("gantryPop")) > _POP_NAME_MAX:
+            remark = f"gantryPop has more than {_POP_NAME_MAX} characters"
+            refused = Refusal(ResponseCode.INVALID_PARAMETER, remark)
         wanted = self._checks.parsed(header.text("expType") or None, header.text("exp") or None)
         if refused is not None or isinstance(wanted, PullRefusal):
             return refused or Refusal(wanted.code, wanted.remark)  # type: ignore[union-attr]
@@ -116,6 +120,7 @@ class PopHandlers:
             wanted,
             header.text("gantryOwner"),
             header.text("gantryOrder") == BY_PRIORITY,
+            pop_name=header.text("gantryPop"),
         )
         until_ms = min(born_ms, now_ms) + poll_ms if poll_ms > 0 else 0
         return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))

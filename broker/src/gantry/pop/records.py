@@ -9,10 +9,11 @@
 lease by t, q, so, pt and c.  It is delivered behind its lease, so that the acknowledgements of a lease that was not
 handled yet are never before the saved offset of the revive queue.
 
-Ours, and ignored by RocketMQ: `cid` in a lease, the client that renews it; `gen`, the generation of the topic where it
-is not the first; `again` in one that no pop made: it goes on with messages that were popped before; `move` in one by
-which the broker moves messages to the log's end (`keeping`), and which it stores in its revive queue at once; `moved`
-in an acknowledgement: a newer lease has these messages, so they are not done and the handle is stale.
+Ours, and ignored by RocketMQ: `cid` in a lease, the client that renews it, and `pop`, its name of the pop; `gen`, the
+generation of the topic where it is not the first; `again` in one that no pop made: it goes on with messages that were
+popped before; `move` in one by which the broker moves messages to the log's end (`keeping`), and which it stores in its
+revive queue at once; `moved` in an acknowledgement: a newer lease has these messages, so they are not done and the
+handle is stale.
 
 `it` may be small or negative in ours: a pop time may lie ahead of a clock that was set back, and pt + it is always the
 end of the lease.
@@ -68,6 +69,7 @@ class LeaseRecord(NamedTuple):
     generation: int = 0
     is_again: bool = False  # of messages that were leased before: renewed, or at another time
     is_move: bool = False  # its messages are only copied, and were not delivered to anybody
+    pop_name: str = ""  # what the owner calls the pop that made it
 
 
 Named = tuple[LeaseKey, bool]
@@ -97,6 +99,7 @@ def lease_message(lease: LeaseRecord, place: Place) -> frames.Send:
     more = ""
     if lease.owner or lease.generation or lease.is_again or lease.is_move:
         more += f',"cid":{json.dumps(lease.owner)}' if lease.owner else ""
+        more += f',"pop":{json.dumps(lease.pop_name)}' if lease.owner and lease.pop_name else ""
         more += f',"gen":{lease.generation}' if lease.generation else ""
         more += ',"again":1' if lease.is_again else ""
         more += ',"move":1' if lease.is_move else ""
@@ -176,7 +179,7 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
         return None
     if key.pop_ms + invisible_ms not in _I64:
         return None
-    owner, generation = value.get("cid"), _number(value.get("gen", 0))
+    owner, pop_name, generation = value.get("cid"), value.get("pop"), _number(value.get("gen", 0))
     return LeaseRecord(
         key,
         key.pop_ms + invisible_ms,
@@ -185,6 +188,7 @@ def _lease(key: LeaseKey, value: dict[str, object]) -> LeaseRecord | None:
         generation or 0,
         value.get("again") == 1,
         value.get("move") == 1,
+        pop_name if isinstance(pop_name, str) else "",
     )
 
 

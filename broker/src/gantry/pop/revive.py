@@ -266,7 +266,7 @@ class Reviver:
 
     def _renewal(self, lease: OpenLease, end_ms: int) -> Send:
         offsets = tuple(lease.open_offsets())
-        record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation, is_again=True)
+        record = LeaseRecord(lease.key, end_ms, offsets, lease.owner, lease.generation, True, pop_name=lease.pop_name)
         return records.lease_message(record, self._service.place(lease.revive_queue))
 
     def _copies(self, ended: _Ended) -> tuple[list[tuple[Send, Retry | MoveToDeadLetters]], int]:

@@ -185,9 +185,11 @@ class PopService:
         """Return the generation of a topic; leases of an earlier one are about other messages."""
         return self.context.store.generations.of(topic)
 
-    def record_of(self, key: LeaseKey, offsets: tuple[int, ...], end_ms: int, owner: str = "") -> LeaseRecord:
+    def record_of(
+        self, key: LeaseKey, offsets: tuple[int, ...], end_ms: int, owner: str = "", pop_name: str = ""
+    ) -> LeaseRecord:
         """Return the record of a lease of the topic's present generation."""
-        return LeaseRecord(key, end_ms, offsets, owner, self.generation(key.topic))
+        return LeaseRecord(key, end_ms, offsets, owner, self.generation(key.topic), pop_name=pop_name)
 
     def topic_deleted(self, topic: str) -> None:
         """Forget leases and positions of a deleted topic."""

@@ -45,7 +45,8 @@ _PASSED = _MOVED | {FetchStatus.NO_MATCHED_MESSAGE, FetchStatus.MESSAGE_WAS_REMO
 class Wish(NamedTuple):
     """What a pop asks for; queue_id -1: any queue; owner: the client that keeps its leases alive, or empty.
 
-    may_wait: reading may wait for the disk, because what the cold reader brought in did not stay in memory.
+    may_wait: reading may wait for the disk, because what the cold reader brought in did not stay in memory.  pop_name:
+    what the owner calls this pop.
     """
 
     group: str
@@ -58,6 +59,7 @@ class Wish(NamedTuple):
     owner: str = ""
     is_by_priority: bool = False
     may_wait: bool = False
+    pop_name: str = ""
 
 
 class TakenMessages(NamedTuple):
@@ -357,7 +359,7 @@ class Taker:
         found = []
         for one in taken:
             key = LeaseKey(wish.group, one.topic, one.queue_id, one.start, pop_ms)
-            record = service.record_of(key, one.offsets, now_ms + wish.invisible_ms, wish.owner)
+            record = service.record_of(key, one.offsets, now_ms + wish.invisible_ms, wish.owner, wish.pop_name)
             found.append((record, one.fetched.places[0][0]))
         refused = service.lease(found, revive_queue)
         if refused is not None:

@@ -267,7 +267,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.POP_MESSAGE: _row(
         _GROUP_QUEUE
         + " maxMsgNums!:i invisibleTime!:l pollTime!:l bornTime:l initMode!:i expType:t exp:t order:b attemptId:t "
-        "gantryOwner:t gantryOrder:t bname:t"
+        "gantryOwner:t gantryPop:t gantryOrder:t bname:t"
     ),
     RequestCode.PEEK_MESSAGE: _row(_GROUP_QUEUE + " maxMsgNums!:i gantryOrder:t"),
     RequestCode.ACK_MESSAGE: _row(_GROUP_QUEUE + _HANDLE),

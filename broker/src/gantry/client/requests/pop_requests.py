@@ -98,10 +98,13 @@ def check_receive(count_max: int, invisible_s: float, wait_s: float) -> None:
         raise ValueError(f"{text}: expected 1 to {POP_COUNT_MAX} messages, above 0 s invisible, no negative wait")
 
 
-def pop(queue: MessageQueue, settings: PopSettings, attempt_id: str = "") -> Question[PopResult]:
+def pop(
+    queue: MessageQueue, settings: PopSettings, attempt_id: str = "", pop_name: str = ""
+) -> Question[PopResult]:
     """Take messages of a queue, or with ANY_QUEUE of all queues of its broker, out of the group's sight for a time.
 
-    attempt_id: an orderly pop that is repeated with the same id gets the same messages again.
+    attempt_id: an orderly pop that is repeated with the same id gets the same messages again.  pop_name: what the owner
+    calls this pop, see `end_pops`.
     """
 
     def read(reply: Command) -> PopResult:
@@ -131,6 +134,8 @@ def pop(queue: MessageQueue, settings: PopSettings, attempt_id: str = "") -> Que
         ext["attemptId"] = attempt_id
     if settings.owner:
         ext["gantryOwner"] = settings.owner
+    if pop_name:
+        ext["gantryPop"] = pop_name
     if settings.by_priority:
         ext["gantryOrder"] = "priority"
     return Question(request(RequestCode.POP_MESSAGE, ext), read)
@@ -237,6 +242,13 @@ def keep_owners(client_id: str, groups: Iterable[str]) -> Question[None]:
 def end_owner(client_id: str, group: str) -> Question[None]:
     """Tell a broker that a client ends: what it has not acknowledged in this group becomes visible after a second."""
     return Question(request(RequestCode.END_POP_OWNER, {"clientId": client_id, "consumerGroup": group}), nothing)
+
+
+def end_pops(names: Sequence[str]) -> Question[None]:
+    """Tell a broker of pops whose answers did not come: what they took becomes visible after a second, although its
+    owners live.
+    """
+    return Question(request(RequestCode.END_POP_OWNER, {"clientId": ""}, dumps({"pops": list(names)})), nothing)
 
 
 class _Leases:
