@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+from collections.abc import Awaitable
+from typing import cast
 
 import pytest
 
 from gantry.leaves import properties
-from gantry.schedule import handles
+from gantry.leaves.frames import Command
+from gantry.schedule import handlers, handles
 from gantry.store.settings import Flush
 from testkit.delayplay import DelayPlay, Sent
 from testkit.queueplay import QueuePlay
@@ -219,3 +223,28 @@ def test_the_longest_delay_can_be_changed_when_the_clock_is_behind() -> None:
     assert play.commit(again, 0) == ""
     play.pass_durably(200)
     assert [one.body for one in play.take()] == [b"m"]
+
+
+@pytest.mark.parametrize("code", [RECALL, RETIME])
+async def test_a_message_that_slaves_lack_is_not_called_missing(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ASYNC_MASTER answers before: a commit that is told so counts as done, and its message is lost."""
+    play = DelayPlay(Flush.SYNC)
+    play.acks.mark = play.store.written  # what is not flushed stands for what slaves lack
+    sent = play.send(TIMER_DELAY_MS="50000")
+    assert sent.handle
+    monkeypatch.setattr(handlers, "SEEN_S", 0.0)
+    command = play.command(code, topic="orders", recallHandle=sent.handle, delayMs=10, producerGroup="g")
+    handler = play.handlers.recall if code == RECALL else play.handlers.retime
+    first = await cast(Awaitable[Command], handler(play.connection, command))  # type: ignore[arg-type]
+    assert first.code == 2, "another attempt may find it"
+    monkeypatch.setattr(handlers, "SEEN_S", 60.0)
+    again = asyncio.ensure_future(cast(Awaitable[None], handler(play.connection, command)))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    assert not again.done()
+    play.flush()
+    assert await again is None
+    play.flush()
+    assert [one.code for one in play.connection.take() if one.opaque == command.opaque] == [0]
+    play.pass_ms(60_000)
+    play.flush()
+    assert len(play.visible()) == (0 if code == RECALL else 1)

@@ -4,6 +4,9 @@ administration.
 A recall names a message by topic, due time and unique key (`handles`); one that is not pending is refused, so that
 success means: it will not be delivered.  RocketMQ's broker answers success for any key.
 
+An ASYNC_MASTER answers a send before its slaves have the message, and finds it only when they do.  Until then nothing
+can be said of a message that is not found: the answer waits, at most SEEN_S, and is SYSTEM_BUSY then.
+
 Administration is ours (LIST_DELAYED, CANCEL_DELAYED): `broker/docs/delay.md`.  Each cancel by hand is logged in
 `gantry.audit`.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.acks import Acks
@@ -41,6 +44,8 @@ _EXAMINED_MAX = 20_000
 _EXAMINED_AT_ONCE = 200
 _HITS_MAX = 32
 _FOREVER_MS = 1 << 62
+SEEN_S = 2.0  # shorter than clients wait for an answer
+_UNSEEN_MAX = 1_000  # requests that wait so
 # RocketMQ: no handle is for a later time than a send may ask for now.  But our clock may be behind the one by which the
 # message was sent, that of a former master; it waits even so, and a commit must not be told that it does not.
 _BEHIND_MS = 86_400_000
@@ -49,6 +54,12 @@ _OFFSETS = 1 << 48
 _BEHIND_LEVELS = 1000
 
 audit = logging.getLogger("gantry.audit")
+
+
+_Answer = Command | None | Awaitable[Command | None]
+_NOT_PENDING = Refusal(
+    ResponseCode.ILLEGAL_OPERATION, "recall failed, no such message waits for its delivery"
+)
 
 
 class _Pending(NamedTuple):
@@ -72,27 +83,26 @@ class DelayHandlers:
         self._topics = topics
         self._clock = clock
         self._broker_name = broker_name
+        self._unseen: dict[asyncio.Event, int] = {}  # which log offset each waits for
+        store.dispatched.listen(self._dispatched)
 
     def offsets(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_DELAY_OFFSET: the document, as it would be saved now."""
         return reply(command, body=bodies.dumps(self._service.current()))
 
-    def recall(self, connection: Connection, command: Command) -> Command | None:
+    def recall(self, connection: Connection, command: Command) -> _Answer:
         """RECALL_MESSAGE: cancel a producer's pending message; refused when no such message is pending."""
-        one = self._named(headers.parse(command.code, command.ext))
-        if isinstance(one, Refusal):
-            return refusal(command, one)
-        return self._take_back(connection, command, one)
+        return self._named_in(command, lambda one: self._take_back(connection, command, one))
 
-    def retime(self, connection: Connection, command: Command) -> Command | None:
+    def retime(self, connection: Connection, command: Command) -> _Answer:
         """RETIME_DELAYED: give a producer's pending message another time, and a new handle; refused like a recall.
 
         The answer has `recallHandle`, which is empty for a delay of 0: that message is delivered at once.
         """
-        header = headers.parse(command.code, command.ext)
-        one, delay_ms = self._named(header), header.integer("delayMs")
-        if isinstance(one, Refusal):
-            return refusal(command, one)
+        delay_ms = headers.parse(command.code, command.ext).integer("delayMs")
+        return self._named_in(command, lambda one: self._retimed(connection, command, one, delay_ms))
+
+    def _retimed(self, connection: Connection, command: Command, one: _Pending, delay_ms: int) -> Command | None:
         longest_ms = self._longest_ms(one.address.topic)
         if not 0 <= delay_ms <= longest_ms:
             remark = f"delayMs[{delay_ms}] is illegal, it has to be from 0 to {longest_ms} ms"
@@ -109,6 +119,34 @@ class DelayHandlers:
         answer = reply(command, ext={"recallHandle": handles.encode(handle) if delay_ms else ""})
         self._acks.park(self._store.written.offset, connection, frames.encode(answer), 1)
         return None
+
+    def _named_in(self, command: Command, act: Callable[[_Pending], Command | None]) -> _Answer:
+        """Act on the pending message that a request names, now or when it can be found."""
+        one = self._named(headers.parse(command.code, command.ext))
+        if one is _NOT_PENDING and self._store.dispatched.offset < self._acks.mark.offset:
+            return self._when_seen(command, act)
+        return refusal(command, one) if isinstance(one, Refusal) else act(one)
+
+    async def _when_seen(self, command: Command, act: Callable[[_Pending], Command | None]) -> Command | None:
+        wanted = self._acks.mark.offset
+        if len(self._unseen) >= _UNSEEN_MAX:
+            return _busy(command)
+        seen = asyncio.Event()
+        self._unseen[seen] = wanted
+        try:
+            async with asyncio.timeout(SEEN_S):
+                await seen.wait()
+        except TimeoutError:
+            return _busy(command)
+        finally:
+            del self._unseen[seen]
+        one = self._named(headers.parse(command.code, command.ext))
+        return refusal(command, one) if isinstance(one, Refusal) else act(one)
+
+    def _dispatched(self, offset: int) -> None:
+        for seen, wanted in self._unseen.items():
+            if wanted <= offset:
+                seen.set()
 
     def _named(self, header: headers.Header) -> _Pending | Refusal:
         """Return the pending message that a handle names, or RocketMQ's refusal."""
@@ -128,7 +166,7 @@ class DelayHandlers:
             is_same = one.address.topic == topic and one.place.due_ms == handle.due_ms
             if is_same and retimes.times_of(one.record.properties) == handle.times:
                 return one
-        return _illegal("recall failed, no such message waits for its delivery")
+        return _NOT_PENDING
 
     def _longest_ms(self, topic: str) -> int:
         return longest_ms(self._service.rules, self._topics.is_http_queue(topic))
@@ -247,6 +285,11 @@ class DelayHandlers:
 
 def _illegal(remark: str) -> Refusal:
     return Refusal(ResponseCode.ILLEGAL_OPERATION, remark)
+
+
+def _busy(command: Command) -> Command:
+    remark = "slaves lack messages that were answered, so it is not known whether this one waits; ask again"
+    return reply(command, ResponseCode.SYSTEM_BUSY, remark)
 
 
 def _log_offset(text: str) -> int | None:
