@@ -42,6 +42,11 @@ class QueueHandles:
         """Return the handle of a delayed message."""
         return self._texts.write(f"D {queue.incarnation} {recall_handle}", _PURPOSE, queue.name)
 
+    def is_of_another_time(self, queue: KnownQueue, text: str) -> bool:
+        """Return whether a handle is of a queue of this name that was made before or after the given one."""
+        payload = self._texts.read(text, _PURPOSE, queue.name)
+        return payload is not None and payload.split(" ", 2)[1] != queue.incarnation
+
     def read(self, queue: KnownQueue, text: str) -> Receipt | DelayedPlace:
         """Return what a handle says.
 

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gantry.client.requests import queue_requests
@@ -136,6 +136,8 @@ class QueueCalls:
         wait_s = queue.settings.wait_s if wait is None else whole("waitseconds", wait, 0, WAIT_S_MAX)
         receives = self._parts.receives
         messages = await receives.receive(queue, count, wait_s)
+        if messages:
+            queue = await self._made_again(queue)
         leased = self._parts.handles.leased
         contents = [
             documents.received(one, leased(queue, one.receipt)) for one in messages if one.receipt is not None
@@ -169,24 +171,62 @@ class QueueCalls:
     async def _delete(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:
         handle = call.query.get("receipthandle")
         if handle is not None:
+            queue = await self._of_handles(queue, [handle])
             await self._parts.settles.delete(queue, handle)
             return _DONE
         if not call.body:
             raise malformed("the call has neither ?ReceiptHandle= nor a ReceiptHandles document")
         handles = documents.receipt_handles(xmlin.read(call.body))
-        results = await self._parts.settles.delete_all(queue, handles)
+        results = await self._deleted(queue, handles)
         failed = [
             (one, faults.of_error(error)) for one, error in zip(handles, results, strict=True) if error is not None
         ]
         return CallAnswer(404, documents.deletion_errors(failed)) if failed else _DONE
 
+    async def _deleted(self, queue: KnownQueue, handles: Sequence[str]) -> list[GantryError | None]:
+        unknown: GantryError | None = None
+        try:
+            queue = await self._of_handles(queue, handles)
+        except QueueFaultError:
+            raise
+        except GantryError as error:
+            unknown = error  # whether these handles are void; the others are good whatever the answer is
+        results = await self._parts.settles.delete_all(queue, handles)
+        if unknown is not None:
+            is_other = self._parts.handles.is_of_another_time
+            for index, handle in enumerate(handles):
+                if is_other(queue, handle):
+                    results[index] = unknown
+        return results
+
     async def _change(self, call: QueueCall, queue: KnownQueue) -> CallAnswer:
         handle, text = call.query.get("receipthandle", ""), call.query.get("visibilitytimeout", "")
         seconds = whole("VisibilityTimeout", text, 1, VISIBILITY_S_MAX)
+        queue = await self._of_handles(queue, [handle])
         renewed = await self._parts.settles.change(queue, handle, seconds)
         visible_ms = self._now_ms() + seconds * 1000
         content = xmlout.element("ReceiptHandle", renewed) + xmlout.element("NextVisibleTime", visible_ms)
         return CallAnswer(200, xmlout.document("ChangeVisibility", content))
+
+    async def _made_again(self, queue: KnownQueue) -> KnownQueue:
+        """Return the queue whose messages a long poll got: it may have been made again while the call waited."""
+        queues = self._parts.queues
+        try:
+            return queues.at_hand(queue.name) or await queues.get(queue.name)
+        except QueueFaultError:
+            raise
+        except GantryError:
+            return queue
+
+    async def _of_handles(self, queue: KnownQueue, handles: Sequence[str]) -> KnownQueue:
+        """Return the queue that handles are held against.
+
+        Another server may have made it again: what is known here can be a second old, and older while a master is
+        silent.  A commit whose handle is called void counts as done.
+        """
+        if any(self._parts.handles.is_of_another_time(queue, handle) for handle in handles):
+            return await self._parts.queues.now(queue.name)
+        return queue
 
 
 def _found(contents: list[str], is_many: bool) -> CallAnswer:

@@ -79,6 +79,14 @@ class KnownQueues:
             raise no_queue(name)
         return found
 
+    async def now(self, name: str) -> KnownQueue:
+        """Return a queue as all masters have it now, not as it was known here; errors as of `get`."""
+        found = await self._ask(name)
+        self._known.forget(name)
+        if found is None:
+            raise no_queue(name)
+        return found
+
     async def create(self, name: str, settings: QueueSettings) -> bool:
         """Make a queue. Return False when it is there with equal settings; 409 when they differ."""
         attributes.check_name(name)
