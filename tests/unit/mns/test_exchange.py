@@ -27,7 +27,7 @@ AGAIN = [
     messagecalls.peek_many("q", 1),
     messagecalls.delete("q", "h"),
     messagecalls.delete_many("q", ["h"]),
-    transactioncalls.prepare("q", "a", 1),
+    transactioncalls.prepare("q", "a", 1, 2),
     transactioncalls.log("q", "h", 1),
     transactioncalls.commit("q", "h", 1),
     transactioncalls.rollback("q", "h"),

@@ -9,13 +9,15 @@ import asyncio
 import logging
 import re
 import sqlite3
+import threading
 from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from gantry.errors import OutcomeUnknownError, RemoteProtocolError
-from gantry.mns import transactionchecker
+from gantry.errors import OutcomeUnknownError
+from gantry.mns import blockingchecker, transactionchecker
+from gantry.mns.blockingchecker import BlockingTransactionChecker
 from gantry.mns.errors import LateCommitError, ServiceError, UnsafeQueueError
 from gantry.mns.settling import LocalRollback, TransactionTally
 from gantry.mns.transactionchecker import TransactionChecker
@@ -25,6 +27,8 @@ from testkit.mnsshells import SHELLS, shell
 from testkit.mnsstandin import Standin, served
 from testkit.mnstransactionplay import LOG
 from testkit.mnstransactionplay import TransactionPlay as Play
+from testkit.pairplay import until
+from testkit.patience import HANG_S
 
 
 @pytest.fixture(params=SHELLS)
@@ -214,29 +218,44 @@ def test_an_application_that_does_not_know_is_asked_again(play: Play) -> None:
     assert play.checking.tally == TransactionTally(checked=5, left=4, committed=1)
 
 
-@pytest.mark.parametrize("play", ["asyncio"], indirect=True)  # the blocking shell cannot leave a call that hangs
 def test_an_application_that_never_answers_does_not_end_the_checks(
-    play: Play, monkeypatch: pytest.MonkeyPatch
+    play: Play, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for body in ("tea", "milk"):
         with play.queue.transaction(body) as transaction:
             transaction.leave()
-    hung: list[str] = []
+    is_first = iter([True])
+    answering, stop = threading.Event(), threading.Event()
+
+    def ask_blocking(handle: str) -> LocalOutcome:
+        if next(is_first, False):
+            play.standin.pass_s(30)  # what was received with it is visible again
+            assert answering.wait(HANG_S)
+        return LocalOutcome.COMMITTED
 
     async def ask(handle: str) -> LocalOutcome:
-        if not hung:
-            hung.append(handle)
+        if next(is_first, False):
             await asyncio.Event().wait()
         return LocalOutcome.COMMITTED
 
-    monkeypatch.setattr(transactionchecker, "ASK_S", 0.01)
-    checking = play.checking
-    checker = TransactionChecker(checking._thing, ask)
-    play.standin.pass_s(10)
-    assert checking._loop.run_until_complete(checker.check()) == 2
-    assert len(hung) == 1 and len(play.seen()) == 1 and play.logs == 1
-    play.standin.pass_s(30)
-    assert checking._loop.run_until_complete(checker.check()) == 1
+    for module in (transactionchecker, blockingchecker):
+        monkeypatch.setattr(module, "ASK_S", 0.01)
+    checking, _ = play.checking, play.standin.pass_s(10)
+    if play.shell.kind == "asyncio":
+        checker = TransactionChecker(checking._thing, ask)
+        assert checking._loop.run_until_complete(checker.check()) == 2
+        assert len(play.seen()) == 1 and play.logs == 1
+        play.standin.pass_s(30)
+        assert checking._loop.run_until_complete(checker.check()) == 1
+    else:
+        run = BlockingTransactionChecker(checking, ask_blocking).run
+        thread = threading.Thread(target=run, args=(stop,), daemon=True)
+        thread.start()
+        until(lambda: not play.logs, "another thread settles both")
+        stop.set()
+        answering.set()
+        thread.join(HANG_S)
+        assert not thread.is_alive() and "the application has not said" in caplog.text
     assert sorted(play.seen()) == ["milk", "tea"] and play.logs == 0
 
 
@@ -310,13 +329,18 @@ def test_a_confirmation_that_fails_is_repaired_by_the_checker(play: Play, fault:
     assert play.logs == 0 and play.seen() == ["tea"]
 
 
-def test_a_queue_that_became_unsafe_is_refused_before_anything_is_prepared(play: Play) -> None:
+def test_a_queue_that_became_unsafe_is_refused_and_what_was_prepared_is_settled(play: Play) -> None:
+    with play.queue.transaction("tea") as transaction:
+        play.record(transaction.handle)
+        transaction.leave()
     play.shell.account.queue("orders").set_attributes(QueueAttributes(delay_s=5))
     queue = play.shell.transaction_queue()
-    for use in (queue.create, lambda: queue.prepare("tea"), lambda: play.shell.checker(queue, play.ask).check()):
+    for use in (queue.create, lambda: queue.prepare("milk")):
         with pytest.raises(UnsafeQueueError):
             use()
-    assert play.standin.left("orders") == 0
+    play.standin.pass_s(10)
+    assert play.shell.checker(queue, play.ask).check() == 1
+    assert play.seen() == ["tea"] and play.logs == 0
 
 
 class SlowClock:
@@ -342,10 +366,12 @@ def test_attributes_are_looked_at_again_after_a_minute(play: Play) -> None:
     assert queue.look() == 900
 
 
-def test_a_queue_whose_delay_is_gone_is_noticed_at_the_next_prepare(play: Play) -> None:
+def test_a_queue_whose_delay_went_a_moment_ago_does_not_show_what_is_prepared(play: Play) -> None:
     play.shell.account.queue("orders").set_attributes(QueueAttributes(delay_s=0))
-    with pytest.raises(RemoteProtocolError, match="no receipt handle, so it is visible"):
-        play.queue.prepare("tea")
+    prepared = play.queue.prepare("tea")
+    play.standin.pass_s(500)
+    assert play.standin.visible("orders") == []
+    assert play.queue.commit(prepared) is Settlement.NOW and play.seen() == ["tea"]
 
 
 def test_a_producer_that_takes_a_minute_for_its_log_gives_up(play: Play) -> None:

@@ -31,16 +31,21 @@ class PreparedMessage:
     ends_ms: int
 
 
-def prepare(queue: str, body: str | bytes, life_s: int, priority: int | None = None) -> Call[PreparedMessage]:
-    """Store a message whose delay is that of the queue, longer than its life."""
-    send = messagecalls.send(queue, NewMessage(body, priority=priority), Repeat.SAFE)
+def prepare(
+    queue: str, body: str | bytes, life_s: int, delay_s: int, priority: int | None = None
+) -> Call[PreparedMessage]:
+    """Store a message whose delay is longer than its life.
+
+    It names the delay, as the vendor's library does not: the queue's may have been changed since it was looked at.
+    """
+    send = messagecalls.send(queue, NewMessage(body, delay_s=delay_s, priority=priority), Repeat.SAFE)
 
     def read(answer: HttpAnswer) -> PreparedMessage:
         stored = send.read(answer)
         if not stored.handle:
             raise RemoteProtocolError(
                 f"queue {queue}: message {stored.message_id} has no receipt handle, so it is visible; "
-                "was the delay of the queue set to 0?"
+                "does the server take delays?"
             )
         return PreparedMessage(stored.message_id, stored.handle, answer.earliest_ms + life_s * 1000)
 

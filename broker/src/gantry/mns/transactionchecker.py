@@ -53,7 +53,7 @@ class TransactionChecker:
     async def check(self, wait_s: int = 0) -> int:
         """Receive up to 16 operation logs, waiting for the first up to `wait_s`, and settle them; return how many."""
         queue = self._queue
-        life_s = await queue.look()
+        life_s = await queue.life()
         logs = await queue.perform(messagecalls.receive_many(queue.log_name, BATCH_MAX, wait_s))
         await asyncio.gather(*(self._check(each, life_s) for each in logs))
         return len(logs)

@@ -32,10 +32,10 @@ from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.mns import queuecalls, transactioncalls
 from gantry.mns.account import Account
-from gantry.mns.errors import QueueAlreadyExistError
+from gantry.mns.errors import QueueAlreadyExistError, UnsafeQueueError
 from gantry.mns.settling import LocalRollback, QueueSettling, TransactionTally, outcome_of_block
 from gantry.mns.transactioncalls import PreparedMessage
-from gantry.mns.transactionrules import LOG_WITHIN_S, TransactionTimes, log_queue, refuse_unsafe
+from gantry.mns.transactionrules import LOG_WITHIN_S, TransactionTimes, log_queue, unsafe
 from gantry.mns.transactionsteps import LocalOutcome, Settlement, TransactionSteps
 from gantry.mns.values import QueueAttributes
 
@@ -56,7 +56,8 @@ class TransactionQueue:
         self.open: set[str] = set()  # handles whose blocks run in this process
         self.clock = clock or SystemClock()
         self.perform = account.connection.perform
-        self._life_s = 0
+        self._life_s = self._delay_s = 0
+        self._unsafe = ""  # what is wrong with the attributes
         self._looked_at = 0.0
 
     async def create(self) -> None:
@@ -75,12 +76,21 @@ class TransactionQueue:
 
     async def look(self) -> int:
         """Return the life of messages in seconds; UnsafeQueueError when the attributes of a queue are not safe."""
+        life_s = await self.life()
+        if self._unsafe:
+            raise UnsafeQueueError(self._unsafe)
+        return life_s
+
+    async def life(self) -> int:
+        """Return the same for a check, also of a queue that became unsafe: what was prepared has to be settled."""
         now = self.clock.monotonic()
-        if not self._life_s or now - self._looked_at > LOOK_S:
+        if self._unsafe or not self._life_s or now - self._looked_at > LOOK_S:
             queue = (await self.perform(queuecalls.get(self.name))).attributes
             logs = (await self.perform(queuecalls.get(self.log_name))).attributes
-            refuse_unsafe(self.name, self.times, queue, logs)
-            self._life_s, self._looked_at = queue.life_s or 0, now
+            self._unsafe = unsafe(self.name, self.times, queue, logs)
+            self._life_s, self._delay_s, self._looked_at = queue.life_s or 0, queue.delay_s or 0, now
+            if self._unsafe:
+                log.error("%s; nothing is prepared, and what was prepared is settled", self._unsafe)
         return self._life_s
 
     def transaction(self, body: str | bytes, priority: int | None = None) -> QueueTransaction:
@@ -90,7 +100,7 @@ class TransactionQueue:
     async def prepare(self, body: str | bytes, priority: int | None = None) -> PreparedMessage:
         """Store a message that nobody sees, without an operation log: only the caller can settle it."""
         life_s = await self.look()
-        prepared = await self.perform(transactioncalls.prepare(self.name, body, life_s, priority))
+        prepared = await self.perform(transactioncalls.prepare(self.name, body, life_s, self._delay_s, priority))
         self.tally.prepared += 1
         return prepared
 

@@ -25,7 +25,6 @@ import binascii
 from dataclasses import dataclass
 
 from gantry.errors import ConfigError
-from gantry.mns.errors import UnsafeQueueError
 from gantry.mns.messagecalls import checked_handle
 from gantry.mns.queuecalls import NAME_MAX, checked_name
 from gantry.mns.values import QueueAttributes
@@ -65,8 +64,8 @@ def log_queue(name: str) -> str:
     return name + LOG_SUFFIX
 
 
-def refuse_unsafe(name: str, times: TransactionTimes, queue: QueueAttributes, log: QueueAttributes) -> None:
-    """Raise UnsafeQueueError with every rule that the attributes of the two queues break."""
+def unsafe(name: str, times: TransactionTimes, queue: QueueAttributes, log: QueueAttributes) -> str:
+    """Return every rule that the attributes of the two queues break; an empty text when they are safe."""
     delay_s, life_s, log_life_s = queue.delay_s or 0, queue.life_s or 0, log.life_s or 0
     needed_s = times.timeout_s + times.check_within_s
     found = []
@@ -79,8 +78,7 @@ def refuse_unsafe(name: str, times: TransactionTimes, queue: QueueAttributes, lo
         )
     if log_life_s <= needed_s:
         found.append(f"retention of {log_queue(name)}, {log_life_s} s, must exceed timeout + check time, {needed_s} s")
-    if found:
-        raise UnsafeQueueError(f"transaction queue {name}: {'; '.join(found)}")
+    return f"transaction queue {name}: {'; '.join(found)}" if found else ""
 
 
 def log_text(handle: str) -> str:
