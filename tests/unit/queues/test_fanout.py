@@ -155,6 +155,17 @@ async def test_an_outage_of_brokers_is_no_fault_of_the_subscriber(error: GantryE
     assert not broker.acked and 10 <= broker.changed[0][1] <= 20
 
 
+async def test_attempts_that_were_outages_use_up_no_retries() -> None:
+    broker, subscriber = Broker(), Subscriber(*[UnreachableError("gone")] * 5, *[no_queue("q")] * 4)
+    for attempts in range(9):
+        broker.found(popped(1, attempts=attempts))
+    forward = forwarding(broker, subscriber, subscription())
+    forward.start()
+    await broker.until(lambda: len(broker.pops) == 10)
+    await forward.close()
+    assert forward.counts == {"retried": 8, "given_up": 1} and len(broker.changed) == 8 and broker.acked == [1]
+
+
 async def test_endpoints_that_do_not_answer_are_no_fault_of_another_subscriber(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deliveries, "PUSHES_MAX", 0)
     monkeypatch.setattr(deliveries, "PLACE_S", 0.001)

@@ -7,7 +7,9 @@ the subscriber has it: it is forwarded at least once, and a server's end in betw
     delivered             acknowledged
     failed                visible again after the time of the subscription's strategy, the attempts are counted by the
                           broker; after the last retry it is acknowledged and logged
-    no broker answers     tried again in the same way, without an end: that is no fault of the subscriber
+    no broker answers     tried again in the same way, without an end: that is no fault of the subscriber, so the
+                          attempts that failed so in this process are not counted.  Those of other servers, and what
+                          a server's end left undone, are: the broker only knows how often it gave the message
 
 One task for each subscription and master.  It holds one pop, and delivers what a pop brought side by side.  `follow`
 starts and ends tasks as topics, subscriptions and masters come and go, within `FOLLOW_S`; changes that this server made
@@ -19,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -45,6 +47,7 @@ _LEASE_S = 30.0  # longer than one attempt with all its waits, and how long a ki
 _WAIT_S = 15.0
 _PAUSE_S, _PAUSE_MAX_S = 0.5, 10.0
 _HASTY_S = 0.1  # an empty answer to a pop that was to be held
+_SPARED_MAX = 100_000  # messages whose outages are counted, some 20 MB
 _OUTAGES = (UnreachableError, OutcomeUnknownError)
 
 Deliver = Callable[[TopicSubscription, PublishedMessage, PoppedMessage], Awaitable[None]]
@@ -72,6 +75,7 @@ class FanOut:
         self._running: dict[_Key, asyncio.Task[None]] = {}
         self._tasks = Tasks()
         self._changed = asyncio.Event()
+        self._spared: OrderedDict[tuple[str, str], int] = OrderedDict()  # attempts that were outages
         self._is_closed = False
         self._following: asyncio.Task[None] | None = None
 
@@ -203,9 +207,11 @@ class FanOut:
         try:
             await self._deliver(one, message, popped)
         except GantryError as error:
-            failures = stored.reconsume_times + 1
+            spared = self._spared.get((one.identity, message.message_id), 0)
+            failures = max(1, stored.reconsume_times + 1 - spared)
             if _is_outage(error):
-                after_s: float | None = notifications.wait_s(one.strategy, failures, self._random)
+                self._spare(one, message, spared + 1)
+                after_s: float | None = notifications.wait_s(one.strategy, failures + spared, self._random)
             else:
                 after_s = notifications.retry_after_s(one.strategy, failures, self._random)
             if after_s is None:
@@ -214,12 +220,19 @@ class FanOut:
                     "topic %s, subscription %s: message %s is given up after %d attempts: %s",
                     topic, one.name, message.message_id, failures, error,
                 )
+                self._spared.pop((one.identity, message.message_id), None)
                 return receipt
             self.counts["retried"] += 1
             await self._later(topic, one, receipt, after_s)
             return None
+        self._spared.pop((one.identity, message.message_id), None)
         self.counts["delivered"] += 1
         return receipt
+
+    def _spare(self, one: TopicSubscription, message: PublishedMessage, count: int) -> None:
+        self._spared[one.identity, message.message_id] = count
+        if len(self._spared) > _SPARED_MAX:
+            self._spared.popitem(last=False)
 
     async def _later(self, topic: str, one: TopicSubscription, receipt: Receipt, after_s: float) -> None:
         try:
