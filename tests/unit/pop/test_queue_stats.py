@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from gantry.model.population import Population
 from gantry.model.topic import TopicConfig
-from gantry.pop import population
-from gantry.pop.population import QueuePopulation
+from gantry.pop import population, stats_handlers
+from gantry.pop.population import Cold, QueuePopulation
+from gantry.pop.stats_handlers import QueueStatsHandlers
+from testkit.patience import HANG_S
 from testkit.queueplay import GROUP, QUEUE, QueuePlay
 
 
@@ -153,6 +157,45 @@ def test_what_went_since_the_last_count_is_dropped_in_pieces(monkeypatch: pytest
         most, dropped[:] = max(most, len(dropped)), []
     assert most <= 10, "a count after hours would stop the broker for seconds"
     assert play.stats() == (100 - sum(map(len, taken)), sum(map(len, taken)), 0)
+
+
+async def test_a_disk_that_does_not_answer_stops_no_other_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = QueuePlay(life_s=3_600)
+    play.put(b"m")
+    monkeypatch.setattr(stats_handlers, "_DISK_S", 0.01)
+    monkeypatch.setattr(type(play.store.reader), "is_cold", lambda *_: True)
+    reads: list[Callable[[], None]] = []
+    monkeypatch.setattr(play.store, "bring_in", lambda places, done: reads.append(done))
+
+    async def code() -> int:
+        command = play.command(24045, topic=QUEUE, consumerGroup=GROUP)
+        async with asyncio.timeout(HANG_S):
+            return (await play.pops.stats.stats(play.connection, command)).code  # type: ignore[arg-type]
+
+    assert [await code(), await code()] == [2, 2]
+    assert len(reads) == 1, "reads that hang do not gather"
+    monkeypatch.setattr(play.store, "bring_in", lambda places, done: done())
+    reads[0]()
+    assert await code() == 0
+
+
+async def test_a_message_that_is_delivered_while_it_is_counted_is_in_some_number(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = QueuePlay(life_s=3_600)
+    play.put(b"later", delay_ms=1_000)
+    counting = type(play.pops.stats)._count
+    turns = iter([1, 2])
+
+    async def slow(self: QueueStatsHandlers, pieces: Iterator[Cold]) -> None:
+        await counting(self, pieces)
+        if next(turns) == 1:
+            play.pass_durably(2_000)
+
+    monkeypatch.setattr(QueueStatsHandlers, "_count", slow)
+    command = play.command(24045, topic=QUEUE, consumerGroup=GROUP)
+    answer = await play.pops.stats.stats(play.connection, command)  # type: ignore[arg-type]
+    assert sum(json.loads(answer.body).values()) >= 1
 
 
 def test_only_a_queue_has_numbers() -> None:
