@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import closing
 from functools import partial, wraps
 from pathlib import Path
@@ -73,22 +73,30 @@ def test_a_withdrawal_in_time_is_undone_with_its_transaction(connect: Callable[[
         assert states(connection) == {"packing": "open", "billing": "open"}
 
 
-async def test_a_coroutine_function_that_a_wrapper_hides_is_an_error_and_not_an_effect(
-    connect: Callable[[], sqlite3.Connection],
+async def packs(message: Any, connection: sqlite3.Connection) -> None:
+    connection.execute("INSERT INTO effects VALUES ('packed')")
+
+
+def packs_and_yields(message: Any, connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("INSERT INTO effects VALUES ('packed')")
+    yield
+
+
+async def packs_and_yields_later(message: Any, connection: sqlite3.Connection) -> AsyncIterator[None]:
+    connection.execute("INSERT INTO effects VALUES ('packed')")
+    yield
+
+
+@pytest.mark.parametrize("business", [packs, packs_and_yields, packs_and_yields_later])
+async def test_a_business_that_is_made_and_not_executed_is_an_error_and_not_an_effect(
+    connect: Callable[[], sqlite3.Connection], business: Callable[..., Any]
 ) -> None:
-    def traced(function: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(function)
-        def wrapper(*arguments: Any) -> Any:
-            return function(*arguments)
-
-        return wrapper
-
     @idempotent(Idempotent("packing", "sqlite"), connect)
-    @traced
-    async def handle(message: Any, connection: sqlite3.Connection) -> None:
-        connection.execute("INSERT INTO effects VALUES ('packed')")
+    @wraps(business)
+    def handle(*arguments: Any) -> Any:  # hides that it is a coroutine function
+        return business(*arguments)
 
-    with pytest.raises(TypeError, match="coroutine"):
+    with pytest.raises(TypeError, match=r"coroutine|yield"):
         await handle(RECEIVED)
     with closing(connect()) as connection:
         assert states(connection) == {"packing": "open", "billing": "open"}

@@ -148,7 +148,7 @@ def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Busin
         def blocking(message: Any) -> None:
             with closing(connect()) as connection, guard.effect(connection, message) as effect:
                 if effect:
-                    _refuse_awaitable(business(message, connection))
+                    _refuse_unexecuted(business(message, connection))
 
         async def listener(message: Any) -> None:
             if not inspect.iscoroutinefunction(business):
@@ -167,7 +167,7 @@ def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Busin
     return around
 
 
-def _refuse_awaitable(result: object) -> None:
+def _refuse_unexecuted(result: object) -> None:
     """Raise TypeError, so that nothing is committed, when the business was not executed but only made."""
     if inspect.isawaitable(result):
         if inspect.iscoroutine(result):
@@ -176,6 +176,8 @@ def _refuse_awaitable(result: object) -> None:
             "the business returned a coroutine, and nothing awaits it: a wrapper hides that its function is one; make "
             "the wrapper `async def` as well"
         )
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise TypeError("the business returned a generator, and nothing runs it: there is a `yield` in it; remove it")
 
 
 async def _awaited(value: Any) -> Any:
