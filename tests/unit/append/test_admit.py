@@ -181,6 +181,17 @@ def test_what_an_orderly_group_gives_up_is_a_dead_letter_at_once() -> None:
     assert play.admission.admit(replayed) is None and replayed.topic == "%RETRY%g"
 
 
+def test_a_retry_topic_that_may_be_of_two_groups_is_of_the_one_whose_topic_the_message_came_from() -> None:
+    play = Play()
+    for group, topic in (("a", "b_c"), ("a_b", "c")):
+        play.groups.ensure(group)
+        play.topics.put(TopicConfig(topic, 1, 1))
+    for origin, group in (("b_c", "a"), ("c", "a_b"), ("unknown", "a")):
+        dead = message("%RETRY%a_b_c", pairs={"RETRY_TOPIC": origin}, reconsume_times=17)
+        assert play.admission.admit(dead) is None
+        assert dead.topic == f"%DLQ%{group}"
+
+
 def test_a_client_may_set_its_own_patience_if_it_is_new_enough() -> None:
     play = Play()
     play.groups.ensure("g")

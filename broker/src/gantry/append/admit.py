@@ -244,7 +244,7 @@ class Admission:
         fault = names.topic_fault(send.topic)
         if fault is not None:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
-        group = self._group_of(send.topic) if names.is_retry_topic(send.topic) else None
+        group = self._group_of(send) if names.is_retry_topic(send.topic) else None
         if group is not None and self._groups.retry_times_max(group) is None:
             return _no_group(group)  # before it has a topic: groups are bounded, and names are not
         made = self._topics.auto_create(send.topic, send.default_topic, send.default_queues, send.unit_mode)
@@ -277,7 +277,7 @@ class Admission:
 
     def _admit_redelivery(self, send: Send) -> Refusal | None:
         """Admit a redelivery as often as its group allows; after that readdress it as a dead letter."""
-        group = self._group_of(send.topic)
+        group = self._group_of(send)
         times_max = self._groups.retry_times_max(group)
         if times_max is None:
             return _no_group(group)
@@ -296,18 +296,24 @@ class Admission:
             self.redeliveries.count(fate, group, origin)
         return refusal
 
-    def _group_of(self, topic: str) -> str:
+    def _group_of(self, send: Send) -> str:
         """Return the group of a retry topic: the rest of its name, or what stands before a topic's name in it.
 
-        A message may be sent again to a group that pops: its retry topic of a topic is `%RETRY%group_topic`.
+        A message may be sent again to a group that pops: its retry topic of a topic is `%RETRY%group_topic`.  That name
+        may mean several groups (`a_b_c`: `a` or `a_b`), so the topic that the message came from decides first.
         """
-        whole = names.group_of(topic) or ""
-        if self._groups.retry_times_max(whole) is None:
-            at = whole.find("_")
-            while at > 0:
-                if self._topics.get(whole[at + 1 :]) and self._groups.retry_times_max(whole[:at]) is not None:
-                    return whole[:at]
-                at = whole.find("_", at + 1)
+        whole = names.group_of(send.topic) or ""
+        if self._groups.retry_times_max(whole) is not None:
+            return whole
+        origin = self._origin_topic(send)
+        told = whole.removesuffix(f"_{origin}") if origin else whole
+        if told != whole and self._groups.retry_times_max(told) is not None:
+            return told
+        at = whole.find("_")
+        while at > 0:
+            if self._topics.get(whole[at + 1 :]) and self._groups.retry_times_max(whole[:at]) is not None:
+                return whole[:at]
+            at = whole.find("_", at + 1)
         return whole
 
     def _make_dead_letter(self, send: Send, group: str, origin: str) -> Refusal | None:
