@@ -42,6 +42,19 @@ def test_help_loads_no_command() -> None:
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.parametrize("words", [["--help"], ["resend", "--help"]])
+def test_help_of_the_guarantee_loads_no_database_no_client_and_no_loop(words: list[str]) -> None:
+    code = (
+        "import sys; from gantry.cli.main import main\n"
+        f"try: main({['guarantee', *words]!r})\nexcept SystemExit: pass\n"
+        "print(*(m for m in sys.modules if not m.startswith('gantry.cli')))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    found = {*done.stdout.splitlines()[-1].split()}
+    assert {name for name in found if name.startswith("gantry.")} == {"gantry.errors"}
+    assert not found & {"asyncio", "ssl", "sqlite3", "psycopg", "pymysql", "aiohttp", "prometheus_client"}
+
+
 @pytest.mark.parametrize("command", sorted(front.COMMANDS))
 def test_every_command_has_a_module_and_a_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     module = importlib.import_module(f"gantry.cli.{command}")
