@@ -25,6 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.guarantee import dialects, migration
+from gantry.guarantee.byhand import DecisionByHand, UndoneError, settle
 from gantry.guarantee.effects import BlockingOutsideEffects
 from gantry.guarantee.idempotent import HeldElsewhereError, Idempotent
 from gantry.guarantee.keys import RedisKeys
@@ -256,15 +257,24 @@ class Services(RuleBasedStateMachine):
     def time_passes(self, by: int) -> None:
         self.now += by
 
-    @rule(what=st.sampled_from(["flush", "down", "up", "lies"]))
+    @rule(what=st.sampled_from(["flush", "down", "up", "done", "held"]))
     def redis_fails(self, what: str) -> None:
-        if what in ("flush", "lies"):
+        """`done`: as after the database was restored; `held`: by a process that was killed, and nothing expires."""
+        if what not in ("down", "up"):
             self.kept = {}
-        if what == "lies":  # as after the database was restored
+        if what in ("done", "held"):
             for number in range(max(1, self.made - 2), self.made + 3):
                 for name in (f"m{number}", f"mm{number}"):
-                    self.kept[f"gantry:{INSIDE}:{name}"] = ("done", self.now + 10**9)
+                    self.kept[f"gantry:{INSIDE}:{name}"] = (what, self.now + 10**9)
         self.is_redis_down = what == "down"
+
+    @rule(group=WHO, nth=NTH)
+    def rearm(self, group: str, nth: int) -> None:
+        """A person sends a message again that is open, whatever its log row says."""
+        number = max(1, self.made - nth)
+        decision = DecisionByHand("rearm", "m" * (number % 2) + f"m{number}", group, self.now, "a person")
+        with contextlib.suppress(UndoneError), unit(self.database):
+            run(settle(STEPS, decision), self.database)
 
     @rule(group=WHO, is_topic=st.booleans(), queue=st.integers(0, 1))
     def deliver_again(self, group: str, is_topic: bool, queue: int) -> None:

@@ -19,6 +19,11 @@ from gantry.guarantee.consuming import Decision
 from gantry.guarantee.dialects import SQLITE
 from gantry.guarantee.idempotent import HeldElsewhereError, Idempotent, arrival_of
 from gantry.guarantee.keys import AsyncRedisKeys, KeyState, RedisKeys
+from gantry.guarantee.producing import OutgoingStub, write_stub
+from gantry.guarantee.running import run
+from gantry.guarantee.statements import statements
+from gantry.guarantee.units import unit
+from gantry.model.message import Message
 from testkit.redisserver import RedisServer, running_redis
 
 
@@ -104,6 +109,30 @@ def test_a_message_that_is_held_elsewhere_is_delivered_again_until_its_effect_is
     # Done, though the key of who did it is still there as if it were under way.
     client.set("gantry:packing:m2", "a process that was killed", px=60_000)
     assert handle(second, database, delivered("m2")) is Decision.DONE
+
+
+def test_a_message_whose_stub_comes_later_is_confirmed_by_a_copy_though_its_key_is_done(
+    client: Client, database: sqlite3.Connection
+) -> None:
+    guard = Idempotent("packing", "sqlite", keys=RedisKeys(client))
+    assert handle(guard, database, delivered("m1")) is Decision.RUN  # nothing to confirm yet
+    stub = OutgoingStub("m1", Message("Orders", b"x"), "", ("packing",))
+    with unit(database):
+        run(write_stub(statements(SQLITE, "named"), stub, 0, 0, "shop"), database)
+    for _ in range(2):
+        assert handle(guard, database, delivered("m1", 7)) is Decision.DONE
+        assert database.execute("SELECT state FROM guarantee_delivery").fetchall() == [("confirmed",)]
+    assert effects(database) == 1
+
+
+@pytest.mark.parametrize("left_ms", [None, 10**9])
+def test_a_key_that_does_not_expire_in_time_holds_up_no_message(
+    client: Client, database: sqlite3.Connection, left_ms: int | None
+) -> None:
+    guard = Idempotent("packing", "sqlite", keys=RedisKeys(client))
+    client.set("gantry:packing:m1", "a process that was killed", px=left_ms)
+    assert handle(guard, database, delivered("m1")) is Decision.RUN
+    assert handle(guard, database, delivered("m1")) is Decision.DONE
 
 
 def test_a_redis_that_is_flushed_or_remembers_what_the_database_lost_changes_nothing(

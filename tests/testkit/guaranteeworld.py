@@ -69,6 +69,10 @@ class Redis:
         found = self._ask().get(name)
         return None if found is None else found[0].encode()
 
+    def pttl(self, name: str) -> int:
+        found = self._ask().get(name)
+        return -2 if found is None else found[1] - self.world.now
+
     def eval(self, script: str, _count: int, name: str, owner: str, *more: int) -> None:
         found = self._ask()
         if found.get(name, ("", 0))[0] == owner:

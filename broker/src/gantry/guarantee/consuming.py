@@ -185,6 +185,12 @@ def is_logged(say: Statements, arrival: Arrival) -> Steps[bool]:
 
 
 def is_there(say: Statements, arrival: Arrival) -> Steps[bool]:
-    """Return whether there is nothing left to do for this group; reads only."""
-    answer = yield Query(say.look, arrival.names())
-    return bool(answer.rows) and str(answer.rows[0][0]) in (LogFinding.DONE.value, LogFinding.REFUSED.value)
+    """Return whether there is nothing left to do for this group; reads only.
+
+    An effect that is there is not enough while its delivery is open (a person rearmed it): it has to be confirmed.
+    """
+    answer = yield Query(say.settled, arrival.names())
+    if not answer.rows:
+        return False
+    effect, state = (str(each) for each in answer.rows[0])
+    return effect == LogFinding.REFUSED.value or (effect == LogFinding.DONE.value and state != "open")

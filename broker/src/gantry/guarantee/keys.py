@@ -9,7 +9,8 @@ What the answers mean:
     ours, unknown   the database decides, as without keys; an error of Redis is `unknown`
     done            if the database says so too; if not, it was restored, and decides
     elsewhere       the database is only asked whether the effect is there; if it is not, the message comes again, at
-                    the latest with success when the key has expired
+                    the latest with success when the key has expired.  A key that does not expire within `hold_s` (the
+                    clock of Redis went back, its expiry was removed) is `unknown`
 
 After an error Redis is left alone for `PAUSE_S`, so that one that hangs does not hold up every message.
 redis-py's clients fit (`redis.Redis`, `redis.asyncio.Redis`); they need a `socket_timeout`.
@@ -56,6 +57,10 @@ class _Names:
         place = f"{arrival.topic}:{arrival.broker}:{arrival.queue_id}:{arrival.queue_offset}"
         return f"{self._process}.{os.getpid()}:{place}"
 
+    def _expires(self, left_ms: int) -> bool:
+        """Whether a key that another process holds delays its message by `hold_s` at most; -1: it never expires."""
+        return 0 <= left_ms <= self._hold_ms
+
     def _is_silent(self) -> bool:
         return time.monotonic() < self._silent_until
 
@@ -79,7 +84,10 @@ class RedisKeys(_Names):
             name = self._name(arrival)
             if self._client.set(name, self._owner(arrival), nx=True, px=self._hold_ms):
                 return KeyState.OURS
-            return _meaning(self._client.get(name))
+            found = _meaning(self._client.get(name))
+            if found is KeyState.ELSEWHERE and not self._expires(self._client.pttl(name)):
+                return KeyState.UNKNOWN
+            return found
         except Exception as error:  # noqa: BLE001  whatever the client raises
             return self._failed(error)
 
@@ -113,7 +121,10 @@ class AsyncRedisKeys(_Names):
             name = self._name(arrival)
             if await self._client.set(name, self._owner(arrival), nx=True, px=self._hold_ms):
                 return KeyState.OURS
-            return _meaning(await self._client.get(name))
+            found = _meaning(await self._client.get(name))
+            if found is KeyState.ELSEWHERE and not self._expires(await self._client.pttl(name)):
+                return KeyState.UNKNOWN
+            return found
         except Exception as error:  # noqa: BLE001
             return self._failed(error)
 

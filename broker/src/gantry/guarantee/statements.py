@@ -128,6 +128,7 @@ class Statements:
     # The consumer, effect in the database.
     log: str  # before the effect: 1 row: new; anything else: it is there already
     look: str  # what `log` found there: effect, owner, owner_until_ms
+    settled: str  # reads only: effect, and the state of the delivery (NULL: none here)
     confirm: str  # before the effect in its transaction, or after it: 1 row, or 0: ask `verdict`
     verdict: str  # status of the stub and state of the delivery (rules.may_have_effect); no row: no stub here
     revert: str  # in the transaction of `confirm`, when the effect was refused and undone
@@ -270,6 +271,9 @@ def _consuming(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
     return {
         "log": log.format(more="", values=""),
         "look": f"SELECT effect, owner, owner_until_ms FROM guarantee_log WHERE {_THIS}{dialect.share_lock}",
+        "settled": "SELECT l.effect, d.state FROM guarantee_log l\nLEFT JOIN guarantee_delivery d\n"
+        "    ON d.message_id = l.message_id AND d.consumer_group = l.consumer_group\n"
+        "WHERE l.message_id = :message_id AND l.consumer_group = :consumer_group",
         # Closed while an effect outside of the database was under way: what happened counts.
         "confirm": f"{_SET}state = 'confirmed', {_BY}\n"
         f"WHERE {_THIS} AND (state IN ('open', 'legacy') OR (state = 'closed' AND begun_at_ms IS NOT NULL))",
