@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,9 +11,11 @@ import pytest
 
 from gantry.guarantee import rules, statements
 from testkit.guaranteetables import BY, DATABASES, Logged, Rules, Stub, Tables, opened, placed
+from testkit.patience import HANG_S
 
 FIRST = {"message_id": "a", "consumer_group": "packing"}
 OTHER = {"message_id": "a", "consumer_group": "billing"}
+DAY_MS = 86_400_000
 CONTENT = {"topic": "Orders", "body": b"\0\xff", "message_keys": "k", "tags": "", "properties": "{}"}
 
 
@@ -48,6 +51,20 @@ def test_a_stub_has_a_delivery_for_each_group_that_is_declared_for_its_topic(tab
     columns = "consumer_group, state, resend_by, next_resend_at_ms, queue_offset, changed_by"
     found = sorted(tables.ask(f"SELECT {columns} FROM guarantee_delivery"))
     assert found == [(group, "open", "retry", 7, None, BY) for group in ("billing", "packing")]
+
+
+@pytest.mark.parametrize(("ahead_ms", "is_bounded"), [(3 * DAY_MS, True), (-3 * DAY_MS, False)])
+def test_a_producer_whose_clock_is_ahead_delays_no_resend(tables: Tables, ahead_ms: int, is_bounded: bool) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    said_ms = now_ms + ahead_ms
+    for name, groups in (("stub", {}), ("stub_for", {"consumer_groups": '["billing"]'})):
+        times = {"now_ms": said_ms, "next_resend_at_ms": said_ms + 60_000}
+        tables.run(getattr(tables.say, name), message_id=name, **times, **CONTENT, **groups)
+    due = {row[0] for row in tables.ask("SELECT next_resend_at_ms FROM guarantee_delivery")}
+    if is_bounded:
+        assert all(now_ms + 30_000 < found < now_ms + 60_000 + HANG_S * 1000 for found in due)
+    else:
+        assert due == {said_ms + 60_000}
 
 
 def test_a_stub_for_whose_topic_no_group_is_declared_fails_with_what_to_do(tables: Tables) -> None:

@@ -38,12 +38,17 @@ class Dialect:
     groups_count: str  # its length
     places: str  # rows `p(message_id, copy_topic, broker, queue_id, queue_offset)` from the JSON array :places
     style: str  # the usual driver's parameter style
+    due_ms: str  # when a stub is due: not later by the database's clock, for a producer whose clock is ahead
     # End of a SELECT of deliveries `d` that takes only rows nobody else has locked.  None for MySQL and MariaDB: they
     # lock what they read before they sort, so that others find nothing and consumers wait.
     skip_locked: str = ""
 
 
 _PLACE_COLUMNS = ("message_id", "copy_topic", "broker", "queue_id", "queue_offset")
+
+
+def _due(least: str, now_ms: str) -> str:
+    return f"{least}(:next_resend_at_ms, {now_ms} + :next_resend_at_ms - :now_ms)"
 
 
 def _mysql(name: str, collation: str) -> Dialect:
@@ -67,6 +72,7 @@ def _mysql(name: str, collation: str) -> Dialect:
         groups_count="JSON_LENGTH(:consumer_groups)",
         places=f"JSON_TABLE(:places, '$[*]' COLUMNS ({columns})) AS p",
         style="pyformat",
+        due_ms=_due("LEAST", "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"),
     )
 
 
@@ -86,6 +92,7 @@ POSTGRESQL = Dialect(
     places="jsonb_to_recordset(CAST(:places AS jsonb)) AS "
     "p(message_id text, copy_topic text, broker text, queue_id integer, queue_offset bigint)",
     style="pyformat",
+    due_ms=_due("LEAST", "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"),
     skip_locked="\nFOR UPDATE OF d SKIP LOCKED",
 )
 SQLITE = Dialect(
@@ -105,6 +112,7 @@ SQLITE = Dialect(
     + ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in _PLACE_COLUMNS)
     + " FROM json_each(:places)) AS p",
     style="named",
+    due_ms=_due("MIN", "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"),
 )
 MYSQL = _mysql("mysql", "utf8mb4_0900_bin")
 MARIADB = _mysql("mariadb", "utf8mb4_nopad_bin")

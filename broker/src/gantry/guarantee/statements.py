@@ -258,7 +258,7 @@ def _stub(dialect: Dialect, count: str, groups: str, way: str) -> tuple[str, ...
     deliveries = (
         "INSERT INTO guarantee_delivery (message_id, consumer_group, state, resend_by, next_resend_at_ms,\n"
         "    created_at_ms, changed_at_ms, changed_by)\n"
-        f"SELECT :message_id, g.consumer_group, 'open', {way}, :next_resend_at_ms,\n    :now_ms, :now_ms, :changed_by\n"
+        f"SELECT :message_id, g.consumer_group, 'open', {way}, {dialect.due_ms}, :now_ms, :now_ms, :changed_by\n"
         f"FROM {groups}"
     )
     return (f"WITH stub AS (\n{stub}\n)\n{deliveries}",) if dialect is POSTGRESQL else (stub, deliveries)
