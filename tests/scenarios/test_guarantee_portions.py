@@ -61,13 +61,13 @@ def test_an_attempt_that_no_broker_took_does_not_count_and_leaves_the_rest_as_it
 
 
 def test_topics_of_what_is_due_and_overdue_messages_nobody_was_told_of(tables: Tables) -> None:
-    Stub("placed", place=("%RETRY%packing", "broker-a", 0, 5)).write(tables)
+    Stub("placed", place=("%RETRY%packing", "broker-a", 0, 5), due_ms=40).write(tables)
     Logged("other", place=("%RETRY%packing", "broker-a", 0, 3)).write(tables)
-    this = {"consumer_group": GROUPS[0], "now_ms": 100, "rows_max": 10}
+    this = {"consumer_group": GROUPS[0], "now_ms": 100, "rows_max": 2}
     topics = {topic for (topic,) in tables.ask(tables.say.copies, **this)}
-    assert topics == {None, "%RETRY%packing"}
+    assert topics == {None, "%RETRY%packing"}  # also of the newest behind many older ones
     assert tables.ask(tables.say.copies, **{**this, "now_ms": -1}) == []
-    overdue = {**this, "before_ms": 50}
+    overdue = {**this, "rows_max": 10, "before_ms": 50}
     # The others have no place: nobody sent them, though they were due.
     found = [row[0] for row in tables.ask(tables.say.overdue_untold, **overdue)]
     assert found == ["m0", "m1", "m2", "m3", "placed"]

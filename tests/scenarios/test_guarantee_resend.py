@@ -88,6 +88,26 @@ async def test_an_orderly_group_gets_a_copy_by_the_topic_and_no_dead_letter(tmp_
     assert stubs.ask("SELECT copy_topic FROM guarantee_delivery") == [("Orders",)]
 
 
+async def test_a_group_waits_while_brokers_do_not_say_if_it_is_orderly(
+    tmp_path: Path, stubs: Stubs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stubs.declare("packing")
+    stubs.write("m1")
+    async with running_cluster(tmp_path / "brokers") as cluster, resending(cluster, stubs) as (resender, admin):
+        await admin.create_group(GroupConfig("packing", consume_orderly=True))
+
+        async def fails() -> object:
+            raise UnreachableError("a broker is restarted")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(admin, "groups", fails)
+            counts = await resender.one_pass()
+            assert (counts.sent, counts.failed) == (0, ["packing"])
+            assert stubs.ask("SELECT resends FROM guarantee_delivery") == [(0,)]
+        assert (await resender.one_pass()).sent == 1
+    assert stubs.ask("SELECT copy_topic FROM guarantee_delivery") == [("Orders",)]
+
+
 async def test_groups_that_a_stub_names_itself_and_undeclared_ones_are_resent_too(
     tmp_path: Path, stubs: Stubs
 ) -> None:

@@ -14,9 +14,10 @@ What can go wrong in between, and what it costs:
     the new place cannot be stored         it is kept and stored by the next pass; a copy more if the process dies
     one group's tables or brokers fail     the pass goes on with the other groups, and says so
 
-While no master is known nothing is claimed.  A group that no broker knows is created, because brokers refuse messages
-for the retry topic of an unknown group.  An orderly group gets a message again by the topic: what comes to its retry
-topic has been given up by its consumer, and brokers make a dead letter of it.
+While no master is known nothing is claimed, nor while brokers do not say how a group consumes.  A group that no broker
+knows is created, because brokers refuse messages for the retry topic of an unknown group.  An orderly group gets a
+message again by the topic: what comes to its retry topic has been given up by its consumer, and brokers make a dead
+letter of it.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _PORTION_BYTES = 8 << 20  # of bodies; above it the next portion is smaller
 _GROUPS_AT_ONCE = 4
 _PLACES_MAX = 10_000  # that wait for the database
 _BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
-_DUE_LOOK = 10_000  # deliveries whose topics are looked at
+_TOPICS_MAX = 1000  # of what is due to one group, whose progress is asked
 Row = Mapping[str, object]
 
 
@@ -148,12 +149,14 @@ class Resender:
         return sorted(found & set(self._limits.groups) if self._limits.groups else found)
 
     async def _of_group(self, group: str, counts: ResendCounts) -> None:
-        values = {"consumer_group": group, "now_ms": self._clock.now_ms(), "rows_max": _DUE_LOOK}
+        values = {"consumer_group": group, "now_ms": self._clock.now_ms(), "rows_max": _TOPICS_MAX}
         topics = [topic for (topic,) in await self._database.run(_rows(self._say.copies, values))]
         if not topics:
             return
         counts.groups += 1
         is_orderly = await self._is_orderly(group, counts)
+        if is_orderly is None:
+            return
         await self._note_progress(group, sorted(str(topic) for topic in topics if topic is not None), counts)
         left, portion = self._limits.rows_max, _PORTION_MIN
         while left > 0 and not self._is_ending:
@@ -166,8 +169,12 @@ class Resender:
             size = sum(_size(row) for row in claimed)
             portion = max(_PORTION_MIN // 4, portion // 4) if size > _PORTION_BYTES else min(_PORTION_MAX, portion * 2)
 
-    async def _is_orderly(self, group: str, counts: ResendCounts) -> bool:
-        """Return whether brokers take the group for an orderly one; a group that none knows is created."""
+    async def _is_orderly(self, group: str, counts: ResendCounts) -> bool | None:
+        """Return whether brokers take the group for an orderly one; a group that none knows is created.
+
+        None when they do not say. Then nothing is sent: by the wrong way an orderly group's copy becomes a dead letter,
+        or every group has a copy of what one lacks.
+        """
         try:
             known = (await self._admin.groups()).get(group)
             if known is not None:
@@ -176,7 +183,8 @@ class Resender:
             log.warning("no broker knew the group %s, it was created; is it the right name?", group)
         except GantryError as error:
             counts.failed.append(group)
-            log.warning("whether brokers know group %s is not known: %s", group, error)
+            log.warning("group %s waits for the next pass: brokers do not say if it is orderly: %s", group, error)
+            return None
         return False
 
     async def _note_progress(self, group: str, topics: Sequence[str], counts: ResendCounts) -> None:

@@ -147,7 +147,7 @@ class Statements:
     free: str  # as `missing`; on PostgreSQL locked for this transaction and without what others have locked
     claim: str  # before it is sent again: 1 row; 0: another process does it, or it is confirmed
     postpone: str  # after a claim, when no broker took the message: the attempt does not count
-    copies: str  # topics of a group's first `rows_max` due deliveries, NULL without a place; no row: nothing is due
+    copies: str  # topics of a group's due deliveries, `rows_max` at most, NULL without a place; no row: nothing is due
     moved: str  # after it was sent again for the `resends`-th time: its place; 0: sent once more since
     # For a person: DELIVERY_COLUMNS of one group.
     exhausted: str  # due, and sent as often as it may be
@@ -315,9 +315,8 @@ def _resending(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
         f"WHERE {_THIS} AND resends = :resends AND state = 'open'",
         "postpone": f"{_SET}resends_before = resends_before + 1, next_resend_at_ms = :next_resend_at_ms,\n"
         f"    is_rearmed = :is_rearmed, {_BY}\nWHERE {_THIS} AND resends = :resends AND state = 'open'",
-        "copies": "SELECT DISTINCT w.copy_topic FROM (\n    SELECT d.copy_topic FROM guarantee_delivery d\n"
-        f"    WHERE d.consumer_group = :consumer_group AND {_OPEN} AND {_DUE}\n"
-        "    ORDER BY d.next_resend_at_ms LIMIT :rows_max) w",
+        "copies": "SELECT DISTINCT d.copy_topic FROM guarantee_delivery d\n"
+        f"WHERE d.consumer_group = :consumer_group AND {_OPEN} AND {_DUE}\nLIMIT :rows_max",
         "moved": f"{_SET}{_PLACE}\nWHERE {_THIS} AND resends = :resends",
     }
 
