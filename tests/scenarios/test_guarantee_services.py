@@ -143,7 +143,7 @@ async def test_what_was_never_sent_is_resent_to_each_group_and_only_to_the_one_t
         def sell() -> None:
             nowhere = "127.0.0.1:1"
             with Outbox("sqlite", shop.connect, nameserver=nowhere, group="shop", settings=settings) as outbox:
-                outbox._loop.call_soon_threadsafe(outbox.sender._tasks[0].cancel)  # type: ignore[union-attr]
+                outbox._thread.soon(outbox.sender._tasks[0].cancel)  # type: ignore[union-attr]
                 ordered(outbox, shop, "one", "two")
 
         await asyncio.to_thread(sell)

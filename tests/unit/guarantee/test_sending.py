@@ -17,7 +17,7 @@ import pytest
 from gantry.errors import RefusedError
 from gantry.guarantee import migration
 from gantry.guarantee.dialects import SQLITE
-from gantry.guarantee.outbox import Outbox
+from gantry.guarantee.outbox import AsyncOutbox, Outbox
 from gantry.guarantee.producing import OutgoingStub, StoredPlace, declare
 from gantry.guarantee.running import run
 from gantry.guarantee.sending import SendingSettings, StubSender
@@ -124,6 +124,8 @@ def test_an_outbox_refuses_what_it_could_not_send_and_raises_nothing_after_the_c
                         tx.send(wrong)
                 with pytest.raises(ValueError, match="flag"):
                     tx.send(Message("Orders", b"x", flag=7))
+                with pytest.raises(TypeError, match="groups="):
+                    tx.send(Message("Orders", b"x"), groups="packing")
                 assert stubs(connect) == 0
             with pytest.raises(RuntimeError, match="ended"):
                 tx.send(Message("Orders", b"x"))
@@ -135,3 +137,19 @@ def test_an_outbox_refuses_what_it_could_not_send_and_raises_nothing_after_the_c
             closing_late.__enter__().send(Message("Orders", b"x"))
         closing_late.__exit__(None, None, None)
     assert stubs(connect) == 1
+
+
+async def test_an_outbox_of_coroutines_that_would_send_nothing_refuses_the_business() -> None:
+    async def connect() -> Any:
+        pytest.fail("there is nothing to store")
+
+    async def refuses(outbox: AsyncOutbox) -> None:
+        with pytest.raises(RuntimeError, match="enter it first"):
+            async with outbox.transaction(None):
+                pytest.fail("nothing would be sent")
+
+    outbox = AsyncOutbox("sqlite", connect, nameserver="127.0.0.1:1", group="shop")
+    await refuses(outbox)
+    async with outbox:
+        pass
+    await refuses(outbox)

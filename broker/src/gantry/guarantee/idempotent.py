@@ -12,11 +12,11 @@ The same as a decorator, with what opens a connection or session:
     @idempotent(guard, sessions)
     async def handle(message: ReceivedMessage, session: AsyncSession) -> None: ...
 
-Log row, confirmation and effect are one transaction, committed at the end of the block.  So do not commit inside, and
-let an error of the database leave the block.  Before the commit the log row has to be there still: after a rollback
-inside of the block it is not, and AbortedTransactionError is raised.  `effect` is false for a duplicate, a withdrawn
-message and one that a person closed.  A message that another process works on raises
-HeldElsewhereError, so that it is delivered again and never acknowledged.
+Log row, confirmation and effect are one transaction, committed at the end of the block.  So do not commit or roll back
+inside, and let an error of the database leave the block.  Before the commit the log row has to be there still: after a
+rollback inside of the block it is not, and AbortedTransactionError is raised.  `effect` is false for a duplicate, a
+withdrawn message and one that a person closed.  A message that another process works on raises HeldElsewhereError, so
+that it is delivered again and never acknowledged.
 
 The database alone decides.  With `keys` (Redis, `keys.py`) most duplicates are recognised without a write to it; keys
 that were lost, expired early or came back change nothing but the speed.

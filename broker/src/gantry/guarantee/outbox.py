@@ -5,11 +5,11 @@
             session.execute(...)
             tx.send(Message("Orders", b"..."))
 
-The stub is written in the caller's own transaction, as the last thing before the commit: so a transaction that the
-database has given up in between cannot leave a message behind.  Leaving the block commits, and what was written is sent
-in the background (`sending`); an exception rolls back, and nothing is sent.  When the commit itself fails, its outcome
-is unknown and nothing is sent here: if it happened, a resend sends the message when it is due.  A savepoint that is
-rolled back does not take its messages back.
+The stub is written in the caller's own transaction, as the last thing before the commit, and a transaction that was
+given up inside of the block is found (`blocks`): so no message is left behind of a business that is not there.  Leaving
+the block commits, and what was written is sent in the background (`sending`); an exception rolls back, and nothing is
+sent.  When the commit itself fails, its outcome is unknown and nothing is sent here: if it happened, a resend sends the
+message when it is due.  A savepoint that is rolled back does not take its messages back.
 
 After the commit nothing is raised, because a caller would repeat its business.
 
@@ -20,24 +20,33 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from gantry.client.producer import Message, Producer
 from gantry.client.settings import ProducerSettings
 from gantry.clock import Clock, SystemClock
+from gantry.guarantee.blocks import async_producer_block, producer_block
 from gantry.guarantee.databases import AsyncDatabase, BlockingDatabase
 from gantry.guarantee.dialects import dialect_of
-from gantry.guarantee.producing import OutgoingStub, StoredPlace, columns_of, withdraw, write_places, write_stub
+from gantry.guarantee.loopthread import LoopThread
+from gantry.guarantee.producing import (
+    OutgoingStub,
+    StoredPlace,
+    columns_of,
+    groups_of,
+    withdraw,
+    write_places,
+    write_stub,
+)
 from gantry.guarantee.running import run, run_async
 from gantry.guarantee.sending import SendingSettings, StubSender
 from gantry.guarantee.statements import Statements, statements
 from gantry.guarantee.steps import Steps
-from gantry.guarantee.units import async_unit, unit
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +105,8 @@ class _Common:
     """What both outboxes know: the statements, the clock, and how a stub is made."""
 
     def __init__(self, dialect: str, producer: Producer, settings: OutboxSettings, clock: Clock) -> None:
-        self.say: Statements = statements(dialect_of(dialect), "named")
+        self.dialect = dialect_of(dialect)
+        self.say: Statements = statements(self.dialect, "named")
         self.settings = settings
         self._producer = producer
         self._clock = clock
@@ -105,7 +115,7 @@ class _Common:
     def stub(self, message: Message, key: str, groups: Sequence[str]) -> OutgoingStub:
         with self._ids:
             message_id = self._producer.next_message_id()
-        return OutgoingStub(message_id, message, key, tuple(groups))
+        return OutgoingStub(message_id, message, key, groups_of(groups))
 
     def writing(self, messages: _Messages) -> Steps[None]:
         """Write what was sent; nothing can be added afterwards."""
@@ -137,24 +147,28 @@ class AsyncOutbox:
         self._common = _Common(dialect, self.producer, settings, clock or SystemClock())
         self._database = AsyncDatabase(connect)
         self.sender = StubSender(self.producer, self._save, settings.sending)
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         await self.producer.start()
         self.sender.start()
+        self._loop = asyncio.get_running_loop()
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._loop = None
         await self.sender.close()
         await self.producer.stop()
 
     @asynccontextmanager
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncOutboxTransaction]:
         """Commit the connection's transaction at the end and send its messages; roll back on an exception."""
+        if self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("the outbox is not open on this event loop, so nothing would be sent; enter it first")
         tx = AsyncOutboxTransaction(self._common, connection)
         try:
-            async with async_unit(connection):
+            async with async_producer_block(self._common.dialect, connection, partial(self._common.writing, tx)):
                 yield tx
-                await run_async(self._common.writing(tx), connection)
         finally:
             tx.is_over = True
         for stub in tx.stubs:
@@ -181,54 +195,37 @@ class Outbox:
         self._producer = Producer(group, nameserver=nameserver, settings=self._settings.producer, clock=clock)
         self._common = _Common(dialect, self._producer, self._settings, clock or SystemClock())
         self._database = BlockingDatabase(connect)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="gantry-outbox", daemon=True)
+        self._thread = LoopThread("outbox")
         self.sender: StubSender | None = None
-        self._pid = 0
 
     def __enter__(self) -> Self:
-        self._pid = os.getpid()
         self._thread.start()
         try:
-            asyncio.run_coroutine_threadsafe(self._start(), self._loop).result(_START_S)
+            self._thread.wait(self._start(), _START_S)
         except BaseException:
-            self._end_loop()
+            self._thread.end()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        patience_s = self._settings.sending.drain_s + _START_S
-        self._pid = 0
+        if not self._thread.refuse():
+            return
         try:
-            asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(patience_s)
+            self._thread.wait(self._stop(), self._settings.sending.drain_s + _START_S)
         finally:
-            self._end_loop()
-
-    def _end_loop(self) -> None:
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_START_S)
-        if not self._thread.is_alive():
-            self._loop.close()
-
-    def _check_open(self) -> None:
-        """A forked process has neither the thread nor the connections; nothing that it offers would be sent."""
-        if self._pid != os.getpid():
-            raise RuntimeError("the outbox is not open in this process; enter it after the fork, and once")
+            self._thread.end()
 
     @contextmanager
     def transaction(self, connection: Any) -> Iterator[OutboxTransaction]:
         """Commit the connection's transaction at the end and send its messages; roll back on an exception."""
-        self._check_open()
+        self._thread.check_open()
         tx = OutboxTransaction(self._common, connection)
         try:
-            with unit(connection):
+            with producer_block(self._common.dialect, connection, partial(self._common.writing, tx)):
                 yield tx
-                run(self._common.writing(tx), connection)
         finally:
             tx.is_over = True
-        try:
-            self._loop.call_soon_threadsafe(self._offer, tx.stubs)
-        except RuntimeError:  # it was closed in between
+        if not self._thread.soon(self._offer, tx.stubs):  # it was closed in between
             log.warning("%d messages were committed while the outbox was closed; a resend is due", len(tx.stubs))
 
     def _offer(self, stubs: Sequence[OutgoingStub]) -> None:

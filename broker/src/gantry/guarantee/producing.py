@@ -12,9 +12,12 @@ from dataclasses import asdict, dataclass
 
 from gantry.client.outgoing import Copy, prepare, sharding
 from gantry.guarantee import rules
+from gantry.guarantee.dialects import MARIADB, MYSQL, SQLITE, Dialect
 from gantry.guarantee.statements import Statements
 from gantry.guarantee.steps import Query, Steps, in_order
 from gantry.model.message import SHARDING_KEY, Message
+
+_MARK = "gantry_block"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,32 @@ def write_stub(say: Statements, stub: OutgoingStub, now_ms: int, due_ms: int, ch
     """
     times = {"now_ms": now_ms, "next_resend_at_ms": due_ms, "changed_by": changed_by}
     yield from in_order(say.stub_for if stub.groups else say.stub, {**columns_of(stub), **times})
+
+
+def mark(dialect: Dialect, is_begun: bool) -> Steps[bool]:
+    """Begin a producer's block; return whether `unmark` can tell at its end that its transaction was given up inside.
+
+    MySQL and MariaDB roll a whole transaction back after a deadlock (1213), and with `innodb_rollback_on_timeout` after
+    a lock timeout, SQLite when its disk is full; the next statement begins another one.  Who caught the error would
+    commit a part.  A savepoint does not survive that.  PostgreSQL refuses every further statement instead.  On SQLite a
+    savepoint would begin the transaction itself, so nothing is told of one that begins inside of the block.
+    """
+    is_marked = dialect in (MYSQL, MARIADB) or (dialect is SQLITE and is_begun)
+    if is_marked:
+        yield Query(f"SAVEPOINT {_MARK}", {})
+    return is_marked
+
+
+def unmark() -> Steps[None]:
+    """End the block, as the last statement before the commit; the driver's error when its transaction is gone."""
+    yield Query(f"RELEASE SAVEPOINT {_MARK}", {})
+
+
+def groups_of(groups: Sequence[str]) -> tuple[str, ...]:
+    """Return the groups that a message names itself; TypeError for a single text, whose letters would be groups."""
+    if isinstance(groups, str):
+        raise TypeError(f"groups={groups!r} is a text; pass a sequence of names, as groups=({groups!r},)")
+    return tuple(groups)
 
 
 def columns_of(stub: OutgoingStub) -> dict[str, object]:

@@ -3,12 +3,16 @@
 Drivers differ in how a transaction ends: sessions of SQLAlchemy and connections of the DB-API have `commit` and
 `rollback`, blocking or as coroutines; asyncpg has transaction objects.  The transaction may have begun before.
 
-Three things would break the guarantee without an error, so they are refused here:
+Four things would break the guarantee without an error, so they are refused here:
 
     autocommit              each statement would be a transaction by itself
     a transaction around    a session of SQLAlchemy that joins one of its connection commits nothing
     an aborted transaction  PostgreSQL answers a COMMIT with ROLLBACK after an error that the program caught, and its
                             drivers raise nothing
+    an end inside           a commit or rollback of the program inside of the block (`with connection.transaction()` of
+                            psycopg, `with session.begin()`) would end a part of it: psycopg, asyncpg and SQLAlchemy
+
+Of other drivers nothing tells the last one; `producing.mark` and `consuming.is_logged` find most of it.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from typing import Any
 
 from gantry.errors import ConfigError, GantryError
 
-_IN_ERROR = 3  # of libpq's PQtransactionStatus, as psycopg and psycopg2 have it
+_IDLE, _IN_ERROR = 0, 3  # of libpq's PQtransactionStatus, as psycopg and psycopg2 have it
 _PROBE = "SELECT 1"
 
 
@@ -33,8 +37,14 @@ class AbortedTransactionError(GantryError):
 def unit(connection: Any) -> Iterator[None]:
     """Commit when the block ends, roll back when it raises.  An error of the commit leaves the outcome unknown."""
     _check(connection)
+    if _is_idle_psycopg(connection):
+        with _block(connection):
+            yield
+        return
+    begun = _begun(connection)
     try:
         yield
+        _check_same(connection, begun)
         _check_not_aborted(_driver_of(connection))
         connection.commit()
         _check_ended(connection)
@@ -62,8 +72,16 @@ async def async_unit(connection: Any, is_probed: bool = True) -> AsyncIterator[N
                 await connection.execute(_PROBE)  # raises in an aborted transaction; a COMMIT would not
         return
     _check(connection)
+    if _is_idle_psycopg(connection):
+        async with _async_block(connection):
+            yield
+        return
+    is_sqlalchemy = _package(connection) == "sqlalchemy"
+    begun = await connection.run_sync(_begun) if is_sqlalchemy else None
     try:
         yield
+        if is_sqlalchemy:
+            await connection.run_sync(_check_same, begun)
         await _check_async_not_aborted(connection, is_probed)
         await connection.commit()
         _check_ended(connection)
@@ -124,6 +142,65 @@ def _is_autocommit_sqlalchemy(connection: Any) -> bool:
     options = bound.get_execution_options()
     level = options.get("isolation_level") or getattr(bound.dialect, "_on_connect_isolation_level", None)
     return str(level).upper() == "AUTOCOMMIT"
+
+
+def _is_idle_psycopg(connection: Any) -> bool:
+    """Whether psycopg's own block can be the whole transaction; in it psycopg refuses commit() and rollback()."""
+    return _package(connection) == "psycopg" and int(connection.info.transaction_status) == _IDLE
+
+
+@contextmanager
+def _block(connection: Any) -> Iterator[None]:
+    block = connection.transaction()
+    transaction = block.__enter__()
+    try:
+        yield
+        _check_not_aborted(connection)
+    except BaseException as error:
+        block.__exit__(type(error), error, error.__traceback__)
+        raise  # also psycopg's Rollback, which its block would swallow: the caller has to know
+    block.__exit__(None, None, None)
+    _check_committed(transaction)
+
+
+@asynccontextmanager
+async def _async_block(connection: Any) -> AsyncIterator[None]:
+    block = connection.transaction()
+    transaction = await block.__aenter__()
+    try:
+        yield
+        _check_not_aborted(connection)
+    except BaseException as error:
+        await block.__aexit__(type(error), error, error.__traceback__)
+        raise
+    await block.__aexit__(None, None, None)
+    _check_committed(transaction)
+
+
+def _check_committed(transaction: Any) -> None:
+    """Raise where psycopg has sent no COMMIT: it leaves its block without an error when the connection is gone."""
+    if transaction.status.value != "committed":
+        raise AbortedTransactionError(
+            "the connection was lost inside of the block, and the error was caught, so nothing was committed; let the "
+            "error leave the block"
+        )
+
+
+def _begun(connection: Any) -> Any:
+    """Begin the transaction of a session or connection of SQLAlchemy, if none has begun; return its root."""
+    if _package(connection) != "sqlalchemy":
+        return None
+    if not connection.in_transaction():
+        connection.begin()
+    return connection.get_transaction()
+
+
+def _check_same(connection: Any, begun: Any) -> None:
+    if begun is not None and connection.get_transaction() is not begun:
+        raise AbortedTransactionError(
+            "the transaction of the block was committed or rolled back inside of it, so a part of it would be stored "
+            "without the rest; end it by leaving the block"
+        )
 
 
 def _driver_of(connection: Any) -> Any:
