@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from functools import partial
@@ -19,6 +20,7 @@ import pytest
 from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
 from gantry.client.producer import Message, Producer
+from gantry.client.transaction import Rollback
 from gantry.clock import SystemClock
 from gantry.errors import GantryError
 from gantry.guarantee import migration
@@ -31,8 +33,9 @@ from gantry.guarantee.producing import declare
 from gantry.guarantee.resending import Resender, ResendRules
 from gantry.guarantee.sending import SendingSettings
 from gantry.guarantee.statements import statements
-from gantry.guarantee.transactional import TransactionalOutbox, TransactionalRules
+from gantry.guarantee.transactional import BlockingTransactionalOutbox, TransactionalOutbox, TransactionalRules
 from testkit.clusterplay import Cluster, running_cluster
+from testkit.patience import HANG_S
 from testkit.postgres import running_postgres
 from testkit.turning import until
 
@@ -238,6 +241,86 @@ async def test_coroutines_and_transactional_messages_on_postgresql(tmp_path: Pat
             await until(lambda: count("SELECT COUNT(*) FROM guarantee_delivery WHERE state = 'confirmed'") == 2)
     assert count("SELECT COUNT(*) FROM effects WHERE body IN ('plain', 'half')") == 2
     assert count("SELECT COUNT(*) FROM effects") == 2
+
+
+class Unanswered(sqlite3.Connection):
+    """Its COMMIT is carried out, and the answer is lost."""
+
+    def commit(self) -> None:
+        super().commit()
+        raise sqlite3.OperationalError("the answer is lost")
+
+
+async def test_transactional_messages_of_a_program_without_a_loop(tmp_path: Path, shop: Shop) -> None:
+    ended = threading.Event()
+    rules = TransactionalRules(running_max_s=0.5)
+    make = partial(BlockingTransactionalOutbox, "sqlite", shop.connect, group="exact", rules=rules)
+
+    def sell(nameserver: str) -> None:
+        with make(nameserver=nameserver) as outbox:
+
+            def order(name: str, error: Exception | None = None, topic: str = "Orders", **kind: Any) -> None:
+                message = Message(topic, name.encode())
+                with closing(shop.connect(**kind)) as connection, outbox.transaction(connection, message):
+                    connection.execute("INSERT INTO orders VALUES (?)", (name,))
+                    if error is not None:
+                        raise error
+
+            order("good")
+            order("taken back", Rollback())
+            with pytest.raises(RuntimeError, match="business"):
+                order("fails", RuntimeError("the business fails"))
+            with pytest.raises(sqlite3.IntegrityError, match="declare_the_consumer_groups_of_this_topic"):
+                order("nobody", topic="Unknown")
+            with pytest.raises(sqlite3.OperationalError, match="answer is lost"):
+                order("answer lost", factory=Unanswered)
+            delayed = Message("Orders", b"", delay_s=1)
+            with pytest.raises(ValueError, match="delayed"), outbox.transaction(None, delayed):
+                pytest.fail("its stub could not be written")
+            assert ended.wait(HANG_S)  # the checker is asked meanwhile
+        with pytest.raises(RuntimeError, match="not open"):
+            order("too late")
+
+    async with running_cluster(
+        tmp_path / "brokers", transactions__check_interval_s=0.2, transactions__immunity_s=0.1
+    ) as cluster:
+        selling = asyncio.create_task(asyncio.to_thread(sell, cluster.nameserver))
+        async with shop.consuming(cluster, "packing"), shop.consuming(cluster, "billing"):
+            try:
+                await until(lambda: shop.states() == {"confirmed": 4} or selling.done())
+            finally:
+                ended.set()
+                await selling
+    assert shop.effects() == [(group, name) for group in sorted(GROUPS) for name in ("answer lost", "good")]
+    assert shop.ask("SELECT name FROM orders ORDER BY name") == [("answer lost",), ("good",)]
+
+
+async def test_a_business_that_outlasts_a_check_is_sent_by_a_resend_and_raises_nothing(
+    tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = TransactionalRules(running_max_s=0.0, resend_after_s=0.0)
+    async with running_cluster(
+        tmp_path / "brokers", transactions__check_interval_s=0.2, transactions__immunity_s=0.1
+    ) as cluster:
+        at = {"nameserver": cluster.nameserver}
+        make = partial(BlockingTransactionalOutbox, "sqlite", shop.connect, group="exact", rules=rules, **at)
+
+        def sell() -> None:
+            late = Message("Orders", b"late")
+            with make() as outbox, make() as other, closing(shop.connect()) as sql, outbox.transaction(sql, late):
+                # The other member sees no stub.
+                asyncio.run(until(lambda: other._halves.producer.check_counts.rolled_back))
+                sql.execute("INSERT INTO orders VALUES ('late')")
+
+        await asyncio.to_thread(sell)
+        assert "is sent by a resend, its half was rolled back" in caplog.text
+        assert shop.states() == {"open": 2}
+        async with Producer("resend", **at) as producer, Admin(**at) as admin:
+            counts = await Resender(shop.database, SAY, producer, admin, SystemClock(), ResendRules()).one_pass()
+        assert counts.sent == 2
+        async with shop.consuming(cluster, "packing"), shop.consuming(cluster, "billing"):
+            await until(lambda: shop.states() == {"confirmed": 2})
+    assert shop.effects() == [("billing", "late"), ("packing", "late")]
 
 
 def test_errors_name_what_to_do(shop: Shop) -> None:
