@@ -25,6 +25,7 @@ from delays import delays
 from failover import failover
 from failoverclients import failover_clients
 from filters import filters
+from guarantees import guarantee
 from httpqueues import http_queues
 from lag import lag
 from openings import openings
@@ -224,4 +225,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "failover-clients": failover_clients,
     "openings": openings,
     "client": client_cost,
+    "guarantee": guarantee,
 }

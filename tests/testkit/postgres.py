@@ -14,7 +14,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,8 @@ class Postgres:
 
 
 @contextlib.contextmanager
-def running_postgres() -> Iterator[Postgres]:
-    """A server for the length of the block; skips without the Debian package."""
+def running_postgres(**settings: str) -> Iterator[Postgres]:
+    """A server for the length of the block, with other settings than a test's; skips without the Debian package."""
     programs = _programs()
     if programs is None:
         pytest.skip("missing initdb and postgres; install the Debian package postgresql")
@@ -71,17 +71,19 @@ def running_postgres() -> Iterator[Postgres]:
         if as_whom:
             shutil.chown(folder, as_whom["user"], as_whom["group"])
         _initialise(programs, folder, as_whom)
-        with _served(programs, folder, as_whom) as server:
+        with _served(programs, folder, as_whom, settings) as server:
             yield server
     finally:
         shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
-def _served(programs: Path, folder: Path, as_whom: dict[str, Any]) -> Iterator[Postgres]:
+def _served(
+    programs: Path, folder: Path, as_whom: dict[str, Any], settings: Mapping[str, str]
+) -> Iterator[Postgres]:
     server = Postgres(free_port())
-    settings = [part for key, value in _SETTINGS.items() for part in ("-c", f"{key}={value}")]
-    command = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(server.port), *settings]
+    given = [part for key, value in {**_SETTINGS, **settings}.items() for part in ("-c", f"{key}={value}")]
+    command = [str(programs / "postgres"), "-D", str(folder / "data"), "-p", str(server.port), *given]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True, cwd=folder, **as_whom
