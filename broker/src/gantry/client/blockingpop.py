@@ -183,13 +183,14 @@ class BlockingSimpleConsumer:
         failures: list[GantryError] = []
         asked = self._turns.order(places, time.monotonic())
         for target, subscription in asked:
+            asked_s = time.monotonic()
             try:
                 found = self._pop(target, subscription, count_max, invisible_ms)
             except ClosedError:
                 raise
             except _FAULTS as error:
                 failures.append(error)
-                self._turns.failed(target, time.monotonic())
+                self._turns.failed(target, asked_s, time.monotonic())
                 continue
             if found:
                 return found

@@ -214,11 +214,12 @@ class SimpleConsumer:
         asked = self._turns.order(places, loop.time())
         failures: list[Exception] = []
         for place in asked:
+            asked_s = loop.time()
             try:
                 found = await self._pop(place, count_max, invisible_ms)
             except _FAULTS as error:
                 failures.append(error)
-                self._turns.failed(place[0], loop.time())
+                self._turns.failed(place[0], asked_s, loop.time())
                 continue
             if found:
                 return found

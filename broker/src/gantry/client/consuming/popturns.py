@@ -1,7 +1,7 @@
 """The order in which a simple consumer asks its places: each topic on each broker has its turn.
 
-Each round begins one place further.  A place that failed is left out for a moment if there is another one, because a
-broker that does not answer would take its whole time-out in every round.
+Each round begins one place further.  A place that failed is left out for a moment if there is another one, and for
+longer than its failure took: a broker that never answers would else take its whole time-out in nearly every round.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 
 SHUN_S = 2.0
+_SHUN_FACTOR = 2.0  # a silent broker takes a third of the time, and is asked again soon after its group has a master
 ABSENT_S = 20.0  # how often a retry topic is looked for that does not exist yet
 Place = tuple[MessageQueue, Subscription]
 
@@ -31,9 +32,9 @@ class PopTurns:
         first, self._next = self._next % max(1, len(asked)), self._next + 1
         return asked[first:] + asked[:first]
 
-    def failed(self, target: MessageQueue, now_s: float) -> None:
-        """Note that a place did not answer or refused."""
-        self._shunned[target] = now_s + SHUN_S
+    def failed(self, target: MessageQueue, asked_s: float, now_s: float) -> None:
+        """Note that a place that was asked at this time did not answer, or refused."""
+        self._shunned[target] = now_s + max(SHUN_S, _SHUN_FACTOR * (now_s - asked_s))
 
     def is_absent(self, topic: str, now_s: float) -> bool:
         """Return whether a topic did not exist a moment ago."""
