@@ -8,6 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
+from scenarios.test_http_topics import server
 from testkit.mnscalls import MnsCaller
 from testkit.patience import HANG_S
 from testkit.process import GantryProcess
@@ -64,3 +65,25 @@ def _until_served(mns: MnsCaller, queue: str) -> None:
     deadline = time.monotonic() + HANG_S
     while mns.receive(queue, is_peek=True).status >= 500:
         assert time.monotonic() < deadline, "the queue is not served"
+
+
+def test_a_server_that_does_not_know_of_a_deletion_yet_makes_no_topic_of_the_queue(tmp_path: Path) -> None:
+    """Messages in such a topic were acknowledged, and came when the queue was made again."""
+    with (
+        GantryProcess(tmp_path / "store", CONFIG) as process,
+        server(tmp_path / "server", process.addresses["nameserver"]) as second,
+        MnsCaller(process.addresses["queues"]) as mns,
+        MnsCaller(second.addresses["queues"]) as other,
+    ):
+        one = "<Message><MessageBody>late</MessageBody><Priority>1</Priority></Message>"
+        delayed = one.replace("</Message>", "<DelaySeconds>1</DelaySeconds></Message>")
+        for document in (one, delayed, f"<Messages>{one}{one}</Messages>"):
+            assert mns.put("gone").status == 201
+            assert other.send("gone", "before").status == 201
+            assert mns.call("DELETE", "/queues/gone").status == 204
+            answer = other.call("POST", "/queues/gone/messages", document)
+            assert answer.status >= 404 and set(answer.texts("Code") + answer.texts("ErrorCode")) == {"QueueNotExist"}
+            assert mns.receive("gone").code == "QueueNotExist"
+            assert mns.put("gone").status == 201
+            assert mns.receive("gone", wait_s=1).code == "MessageNotExist"
+            assert mns.call("DELETE", "/queues/gone").status == 204

@@ -45,6 +45,7 @@ class Outgoing:
     sys_flag: int = 0
     is_batch: bool = False
     may_join: bool = False  # a broker stores it in a batch with others exactly as it would by itself
+    may_make_topic: bool = True  # a broker that lacks the topic makes it, if its settings allow that
 
 
 @dataclass(frozen=True, slots=True)

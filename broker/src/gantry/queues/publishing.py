@@ -19,11 +19,14 @@ from gantry.client.results import SendResult
 from gantry.client.settings import ProducerSettings
 from gantry.gateway.brokers import Brokers
 from gantry.leaves import properties
+from gantry.leaves.frames import Command
 from gantry.model.message import TAGS, UNIQUE_KEY
 from gantry.model.route import MessageQueue
 from gantry.queues.faults import invalid
 from gantry.queues.sending import IN_FLIGHT_MAX, SEND_S, PostedMessage, md5
 from gantry.queues.subscriptions import KnownTopic
+from gantry.queues.topictable import no_topic
+from gantry.wire.codes import ResponseCode
 
 _SENDER = "gantry-topics"  # producer group
 
@@ -58,10 +61,18 @@ class Publishes:
             (message_id,),
             self._now_ms(),
             may_join=len(body) <= JOIN_BYTES_MAX,
+            may_make_topic=False,
         )
         await self._sender.send(outgoing, self._turn.select, _ask, within_s)
         return PostedMessage(message_id, md5(body))
 
 
 def _ask(outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
-    return questions.send(_SENDER, outgoing, queue)
+    question = questions.send(_SENDER, outgoing, queue)
+
+    def read(reply: Command) -> SendResult:
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise no_topic(outgoing.topic)  # another attempt would be in vain
+        return question.read(reply)
+
+    return Question(question.command, read)

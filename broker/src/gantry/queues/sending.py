@@ -4,7 +4,8 @@ The broker is chosen in turn, the queue of the topic by the priority: priority p
 turn leave together (`client.producing.gathering`); the messages of one call that have the same priority and no delay
 are one batch.  A failed attempt is repeated at another broker, or at the new master, within the time of the call, with
 the same message id: after a lost answer a message may be there twice, as with every client.  A delayed message is
-never repeated after a lost answer: its handle could then take back one copy only.
+never repeated after a lost answer: its handle could then take back one copy only.  No broker makes a topic for a send:
+when another server has deleted the queue, the message would come with the next queue of that name.
 """
 
 from __future__ import annotations
@@ -25,12 +26,14 @@ from gantry.client.settings import ProducerSettings
 from gantry.errors import GantryError, RefusedError
 from gantry.gateway.brokers import Brokers
 from gantry.leaves import properties
+from gantry.leaves.frames import Command
 from gantry.model.message import TIMER_DELAY_MS, UNIQUE_KEY
 from gantry.model.route import MessageQueue
 from gantry.queues import faults
 from gantry.queues.attributes import PRIORITY_DEFAULT, KnownQueue
 from gantry.queues.faults import QueueFaultError
 from gantry.queues.handles import QueueHandles
+from gantry.wire.codes import ResponseCode
 from gantry.wire.record import join_batch
 
 IN_FLIGHT_MAX = 4096  # sends under way in this process; others wait
@@ -132,7 +135,7 @@ class QueueSends:
         ids = tuple([part.message_ids[0] for part in parts])
         body = join_batch([(0, part.body, part.properties) for part in parts])
         packed = properties.pack({UNIQUE_KEY: ids[0]})
-        batch = Outgoing(queue.name, body, packed, ids, parts[0].born_ms, is_batch=True)
+        batch = Outgoing(queue.name, body, packed, ids, parts[0].born_ms, is_batch=True, may_make_topic=False)
         try:
             if len(body) > _BATCH_BYTES_MAX:
                 return await self._singly(posts, parts, within_s)
@@ -162,7 +165,10 @@ class QueueSends:
         pairs = {**post.properties, UNIQUE_KEY: message_id}
         packed = properties.pack(pairs | more if more else pairs)
         may_join = more is None and len(post.body) <= JOIN_BYTES_MAX
-        return Outgoing(queue.name, post.body, packed, (message_id,), self._now_ms(), may_join=may_join)
+        now_ms = self._now_ms()
+        return Outgoing(
+            queue.name, post.body, packed, (message_id,), now_ms, may_join=may_join, may_make_topic=False
+        )
 
 
 class _Lanes:
@@ -191,7 +197,14 @@ def md5(body: bytes) -> str:
 
 
 def _ask(outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
-    return questions.send(_SENDER, outgoing, queue)
+    question = questions.send(_SENDER, outgoing, queue)
+
+    def read(reply: Command) -> SendResult:
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise faults.no_queue(outgoing.topic)  # another attempt would be in vain
+        return question.read(reply)
+
+    return Question(question.command, read)
 
 
 def _size_fault(queue: KnownQueue, body: bytes) -> QueueFaultError | None:

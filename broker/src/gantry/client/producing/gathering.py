@@ -176,7 +176,8 @@ def _joined(several: list[Outgoing]) -> Outgoing:
     body = join_batch([(one.flag, one.body, one.properties) for one in several])
     # Properties of the request would be added to every message.
     ids = tuple([one.message_ids[0] for one in several])
-    return Outgoing(first.topic, body, b"", ids, first.born_ms, is_batch=True)
+    may_make_topic = first.may_make_topic
+    return Outgoing(first.topic, body, b"", ids, first.born_ms, is_batch=True, may_make_topic=may_make_topic)
 
 
 def _succeed(sent: Sequence[_Post], result: SendResult) -> None:

@@ -91,7 +91,7 @@ def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendRe
     ext = {
         "a": group,
         "b": outgoing.topic,
-        "c": TEMPLATE_TOPIC,
+        "c": TEMPLATE_TOPIC if outgoing.may_make_topic else "",
         "d": str(NEW_TOPIC_QUEUES),
         "e": str(queue.queue_id),
         "f": str(outgoing.sys_flag),
