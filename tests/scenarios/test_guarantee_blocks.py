@@ -9,9 +9,10 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -23,6 +24,7 @@ from sqlalchemy.orm import Session
 
 from gantry.guarantee import migration
 from gantry.guarantee.dialects import MARIADB, POSTGRESQL, SQLITE, Dialect
+from gantry.guarantee.idempotent import Idempotent
 from gantry.guarantee.outbox import AsyncOutbox, Outbox, OutboxSettings
 from gantry.guarantee.producing import declare
 from gantry.guarantee.running import run
@@ -52,15 +54,15 @@ def prepared(connection: Any, dialect: Dialect) -> None:
         connection.commit()
 
 
-def stored(connect: Connect) -> tuple[list[str], int]:
-    """The orders, and how many stubs there are; both are taken away."""
+def stored(connect: Connect, is_kept: bool = False) -> tuple[list[str], int]:
+    """The orders, and how many stubs there are; both are taken away, unless they are to be kept."""
     with closing(connect()) as connection:
         cursor = connection.cursor()
         cursor.execute("SELECT name FROM orders ORDER BY name")
         orders = [name for (name,) in cursor.fetchall()]
         cursor.execute("SELECT COUNT(*) FROM guarantee_stub")
         ((stubs,),) = cursor.fetchall()
-        for table in ("orders", "guarantee_delivery", "guarantee_stub"):
+        for table in () if is_kept else ("orders", "guarantee_delivery", "guarantee_stub"):
             cursor.execute(f"DELETE FROM {table}")
         connection.commit()
     return orders, stubs
@@ -225,6 +227,44 @@ async def test_the_end_of_the_transaction_inside_of_a_block_of_coroutines_is_an_
             tx.send(Message("Orders", b"x"))
     await connection.close()
     assert stored(postgres) == ([], 1)
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_effect_and_the_messages_that_it_sends_are_stored_together(postgres: Connect, is_async: bool) -> None:
+    async def connect() -> Any:
+        return await psycopg.AsyncConnection.connect(postgres.args[0])  # type: ignore[attr-defined]
+
+    guard, text = Idempotent("packing", "postgresql"), STATEMENT.format("packed")
+    queue = SimpleNamespace(topic="Orders", broker_name="b", queue_id=0)
+    message = SimpleNamespace(message_id=f"chained {is_async}", queue=queue, queue_offset=1)
+
+    def handle(outbox: Outbox, fails: bool) -> None:
+        with closing(postgres()) as connection, guard.effect(connection, message, outbox) as effect:
+            if effect:
+                connection.execute(text)
+                effect.send(Message("Orders", b"x"))
+            if fails:
+                raise OSError("the service fails")
+            if not effect:
+                with pytest.raises(RuntimeError, match="only an effect that is carried out"):
+                    effect.send(Message("Orders", b"x"))
+
+    async def handle_async(outbox: AsyncOutbox, fails: bool) -> None:
+        connection = await connect()
+        async with connection, guard.effect_async(connection, message, outbox) as effect:
+            if effect:
+                await connection.execute(text)
+                effect.send(Message("Orders", b"x"))
+            if fails:
+                raise OSError("the service fails")
+
+    async with AsyncOutbox("postgresql", connect, **NOWHERE) as later:  # type: ignore[arg-type]
+        with Outbox("postgresql", postgres, **NOWHERE) as outbox:  # type: ignore[arg-type]
+            for fails in (True, False, False):
+                with pytest.raises(OSError) if fails else nullcontext():
+                    await handle_async(later, fails) if is_async else handle(outbox, fails)
+                assert stored(postgres, is_kept=not fails) == (([], 0) if fails else (["packed"], 1))
+    stored(postgres)
 
 
 def test_a_rollback_that_psycopg_would_swallow_is_raised_and_nothing_is_sent(postgres: Connect) -> None:

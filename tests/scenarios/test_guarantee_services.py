@@ -27,7 +27,7 @@ from gantry.guarantee import migration
 from gantry.guarantee.consuming import Decision
 from gantry.guarantee.databases import BlockingDatabase
 from gantry.guarantee.dialects import POSTGRESQL, SQLITE
-from gantry.guarantee.idempotent import HeldElsewhereError, Idempotent
+from gantry.guarantee.idempotent import Effect, HeldElsewhereError, Idempotent, idempotent
 from gantry.guarantee.outbox import AsyncOutbox, Outbox, OutboxSettings
 from gantry.guarantee.producing import declare
 from gantry.guarantee.resending import Resender, ResendRules
@@ -71,6 +71,11 @@ class Shop:
     def ask(self, text: str) -> list[tuple[Any, ...]]:
         with closing(self.connect()) as connection:
             return connection.execute(text).fetchall()
+
+    def do(self, text: str) -> None:
+        with closing(self.connect()) as connection:
+            connection.execute(text)
+            connection.commit()
 
     def states(self) -> dict[str, int]:
         return dict(self.ask("SELECT state, COUNT(*) FROM guarantee_delivery GROUP BY state"))
@@ -241,6 +246,41 @@ async def test_coroutines_and_transactional_messages_on_postgresql(tmp_path: Pat
             await until(lambda: count("SELECT COUNT(*) FROM guarantee_delivery WHERE state = 'confirmed'") == 2)
     assert count("SELECT COUNT(*) FROM effects WHERE body IN ('plain', 'half')") == 2
     assert count("SELECT COUNT(*) FROM effects") == 2
+
+
+async def test_an_effect_that_sends_messages_and_its_effect_happen_together_and_once(
+    tmp_path: Path, shop: Shop
+) -> None:
+    """Orders are packed, and packing sends a parcel for billing; it fails at first, after it has sent."""
+    shop.do("DELETE FROM guarantee_group")
+    for topic, group in (("Orders", "packing"), ("Parcels", "billing")):
+        shop.database.run_now(declare(SAY, topic, group, "retry", 0, "test"))
+    failures = [3]
+
+    def pack(message: ReceivedMessage, connection: sqlite3.Connection, effect: Effect) -> None:
+        connection.execute("INSERT INTO effects VALUES ('packing', ?)", (message.body.decode(),))
+        effect.send(Message("Parcels", message.body), key="customer")
+        if failures[0] > 0:
+            failures[0] -= 1
+            raise RuntimeError("the service fails here")
+
+    def bill(message: ReceivedMessage, connection: sqlite3.Connection) -> None:
+        connection.execute("INSERT INTO effects VALUES ('billing', ?)", (message.body.decode(),))
+
+    async with running_cluster(tmp_path / "brokers") as cluster:
+        at = {"nameserver": cluster.nameserver}
+        make = partial(Consumer, settings=FIRST, **at)
+        with Outbox("sqlite", shop.connect, group="shop", **at) as outbox:  # type: ignore[arg-type]
+            packing = idempotent(Idempotent("packing", "sqlite"), shop.connect, outbox)(pack)
+            billing = idempotent(Idempotent("billing", "sqlite"), shop.connect)(bill)
+            async with (
+                make("packing", subscription={"Orders": "*"}, listener=packing),
+                make("billing", subscription={"Parcels": "*"}, listener=billing),
+            ):
+                await asyncio.to_thread(ordered, outbox, shop, "one", "two", "three")
+                await until(lambda: shop.states() == {"confirmed": 6})
+    assert shop.effects() == [(group, name) for group in sorted(GROUPS) for name in ("one", "three", "two")]
+    assert shop.ask("SELECT COUNT(*) FROM guarantee_stub") == [(6,)]
 
 
 class Unanswered(sqlite3.Connection):

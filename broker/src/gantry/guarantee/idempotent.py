@@ -18,6 +18,12 @@ rollback inside of the block it is not, and AbortedTransactionError is raised.  
 withdrawn message and one that a person closed.  A message that another process works on raises HeldElsewhereError, so
 that it is delivered again and never acknowledged.
 
+An effect may send messages: with an outbox, `effect.send(...)` writes their stubs in the same transaction, and they are
+sent after its commit.  A block of the outbox inside of this one would commit too early.
+
+    with guard.effect(connection, message, outbox) as effect: ...
+    @idempotent(guard, sessions, outbox)                         # its function has the effect as a third argument
+
 The database alone decides.  With `keys` (Redis, `keys.py`) most duplicates are recognised without a write to it; keys
 that were lost, expired early or came back change nothing but the speed.
 """
@@ -26,7 +32,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -40,8 +46,9 @@ from gantry.guarantee.running import run, run_async
 from gantry.guarantee.statements import statements
 from gantry.guarantee.steps import Steps
 from gantry.guarantee.units import AbortedTransactionError, async_unit, unit
+from gantry.model.message import Message
 
-Business = Callable[[Any, Any], Any]
+Business = Callable[..., Any]
 Listener = Callable[[Any], Awaitable[None]]
 
 
@@ -56,14 +63,30 @@ class Delivered(Protocol):
     def message_id(self) -> str: ...
 
 
+class EffectOutbox(Protocol):
+    """What is needed of an outbox: `Outbox`, and `AsyncOutbox` for coroutines."""
+
+    def begin(self, connection: Any) -> Any: ...
+    def writing(self, tx: Any) -> Steps[None]: ...
+    def offer(self, tx: Any) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """Whether the effect has to be carried out now."""
+    """Whether the effect has to be carried out now, and the messages that it sends."""
 
     decision: Decision
+    messages: Any = None  # of the outbox, if there is one
 
     def __bool__(self) -> bool:
         return self.decision is Decision.RUN
+
+    def send(self, message: Message, *, key: str = "", groups: Sequence[str] = ()) -> str:
+        """Send a message if, and only if, this effect is committed; as `OutboxTransaction.send`."""
+        if not self or self.messages is None:
+            raise RuntimeError("only an effect that is carried out, of a block that was given an outbox, sends")
+        message_id: str = self.messages.send(message, key=key, groups=groups)
+        return message_id
 
 
 def arrival_of(group: str, message: Any) -> Arrival:
@@ -98,38 +121,50 @@ class Idempotent:
         self._clock = clock or SystemClock()
 
     @contextmanager
-    def effect(self, connection: Any, message: Delivered) -> Iterator[Effect]:
+    def effect(self, connection: Any, message: Delivered, outbox: EffectOutbox | None = None) -> Iterator[Effect]:
         """Begin in the transaction of a connection or session; commit at the end, roll back on an exception."""
         arrival, keys = arrival_of(self.group, message), self._keys
         held = KeyState.UNKNOWN if keys is None else keys.take(arrival)
         try:
             with unit(connection):
-                effect = _effect(run(self._arrive(arrival, held), connection), arrival)
+                sent = None if outbox is None else outbox.begin(connection)
+                effect = _effect(run(self._arrive(arrival, held), connection), arrival, sent)
                 yield effect
                 if effect:
+                    if outbox is not None:
+                        run(outbox.writing(sent), connection)
                     _check_kept(run(is_logged(self._say, arrival), connection), arrival)
         except BaseException:
             if keys is not None:
                 keys.release(arrival, held)
             raise
+        if outbox is not None:
+            outbox.offer(sent)
         if keys is not None:
             keys.keep(arrival, held)
 
     @asynccontextmanager
-    async def effect_async(self, connection: Any, message: Delivered) -> AsyncIterator[Effect]:
+    async def effect_async(
+        self, connection: Any, message: Delivered, outbox: EffectOutbox | None = None
+    ) -> AsyncIterator[Effect]:
         """As `effect`, on a connection or session whose methods are coroutines."""
         arrival, keys = arrival_of(self.group, message), self._async_keys
         held = KeyState.UNKNOWN if keys is None else await keys.take(arrival)
         try:
             async with async_unit(connection, is_probed=False):
-                effect = _effect(await run_async(self._arrive(arrival, held), connection), arrival)
+                sent = None if outbox is None else outbox.begin(connection)
+                effect = _effect(await run_async(self._arrive(arrival, held), connection), arrival, sent)
                 yield effect
                 if effect:  # asked last, so it is the probe as well
+                    if outbox is not None:
+                        await run_async(outbox.writing(sent), connection)
                     _check_kept(await run_async(is_logged(self._say, arrival), connection), arrival)
         except BaseException:
             if keys is not None:
                 await keys.release(arrival, held)
             raise
+        if outbox is not None:
+            outbox.offer(sent)
         if keys is not None:
             await keys.keep(arrival, held)
 
@@ -137,8 +172,12 @@ class Idempotent:
         return arrive_with_key(self._say, arrival, held, self._clock.now_ms(), self._service)
 
 
-def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Business], Listener]:
+def idempotent(
+    guard: Idempotent, connect: Callable[[], Any], outbox: EffectOutbox | None = None
+) -> Callable[[Business], Listener]:
     """Make a listener of a function of (message, connection), whose database work happens once for each message.
+
+    With an outbox the function has the `Effect` as a third argument, and sends by it.
 
     A coroutine function gets what `connect` returns, awaited if need be; another function runs in a thread.  Either way
     the connection or session is closed afterwards.
@@ -146,9 +185,9 @@ def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Busin
 
     def around(business: Business) -> Listener:
         def blocking(message: Any) -> None:
-            with closing(connect()) as connection, guard.effect(connection, message) as effect:
+            with closing(connect()) as connection, guard.effect(connection, message, outbox) as effect:
                 if effect:
-                    _refuse_unexecuted(business(message, connection))
+                    _refuse_unexecuted(business(message, connection, *(() if outbox is None else (effect,))))
 
         async def listener(message: Any) -> None:
             if not inspect.iscoroutinefunction(business):
@@ -156,9 +195,9 @@ def idempotent(guard: Idempotent, connect: Callable[[], Any]) -> Callable[[Busin
                 return
             connection = await _awaited(connect())
             try:
-                async with guard.effect_async(connection, message) as effect:
+                async with guard.effect_async(connection, message, outbox) as effect:
                     if effect:
-                        await business(message, connection)
+                        await business(message, connection, *(() if outbox is None else (effect,)))
             finally:
                 await _awaited(connection.close())
 
@@ -184,10 +223,10 @@ async def _awaited(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
-def _effect(decision: Decision, arrival: Arrival) -> Effect:
+def _effect(decision: Decision, arrival: Arrival, messages: Any) -> Effect:
     if decision in (Decision.LATER, Decision.ASK):
         raise _held(arrival)
-    return Effect(decision)
+    return Effect(decision, messages)
 
 
 def _check_kept(is_there: bool, arrival: Arrival) -> None:

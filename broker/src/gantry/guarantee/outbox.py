@@ -163,14 +163,26 @@ class AsyncOutbox:
     @asynccontextmanager
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncOutboxTransaction]:
         """Commit the connection's transaction at the end and send its messages; roll back on an exception."""
-        if self._loop is not asyncio.get_running_loop():
-            raise RuntimeError("the outbox is not open on this event loop, so nothing would be sent; enter it first")
-        tx = AsyncOutboxTransaction(self._common, connection)
+        tx = self.begin(connection)
         try:
-            async with async_producer_block(self._common.dialect, connection, partial(self._common.writing, tx)):
+            async with async_producer_block(self._common.dialect, connection, partial(self.writing, tx)):
                 yield tx
         finally:
             tx.is_over = True
+        self.offer(tx)
+
+    def begin(self, connection: Any) -> AsyncOutboxTransaction:
+        """Return the messages of a transaction that another block commits (`Idempotent`)."""
+        if self._loop is not asyncio.get_running_loop():
+            raise RuntimeError("the outbox is not open on this event loop, so nothing would be sent; enter it first")
+        return AsyncOutboxTransaction(self._common, connection)
+
+    def writing(self, tx: AsyncOutboxTransaction) -> Steps[None]:
+        """Write the stubs, as the last thing before the commit."""
+        return self._common.writing(tx)
+
+    def offer(self, tx: AsyncOutboxTransaction) -> None:
+        """Send the messages of a transaction that was committed."""
         for stub in tx.stubs:
             self.sender.offer(stub)
 
@@ -218,13 +230,25 @@ class Outbox:
     @contextmanager
     def transaction(self, connection: Any) -> Iterator[OutboxTransaction]:
         """Commit the connection's transaction at the end and send its messages; roll back on an exception."""
-        self._thread.check_open()
-        tx = OutboxTransaction(self._common, connection)
+        tx = self.begin(connection)
         try:
-            with producer_block(self._common.dialect, connection, partial(self._common.writing, tx)):
+            with producer_block(self._common.dialect, connection, partial(self.writing, tx)):
                 yield tx
         finally:
             tx.is_over = True
+        self.offer(tx)
+
+    def begin(self, connection: Any) -> OutboxTransaction:
+        """Return the messages of a transaction that another block commits (`Idempotent`)."""
+        self._thread.check_open()
+        return OutboxTransaction(self._common, connection)
+
+    def writing(self, tx: OutboxTransaction) -> Steps[None]:
+        """Write the stubs, as the last thing before the commit."""
+        return self._common.writing(tx)
+
+    def offer(self, tx: OutboxTransaction) -> None:
+        """Send the messages of a transaction that was committed."""
         if not self._thread.soon(self._offer, tx.stubs):  # it was closed in between
             log.warning("%d messages were committed while the outbox was closed; a resend is due", len(tx.stubs))
 
