@@ -6,6 +6,7 @@ A kind opens connections, blocking or not; the same test runs on each.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
@@ -291,6 +292,49 @@ def test_a_commit_that_sqlite_refused_leaves_no_transaction_open(tmp_path: Path)
         with unit(writer):
             writer.execute("INSERT INTO t VALUES (2)")
         assert reader.execute("SELECT a FROM t").fetchall() == [(0,), (2,)]
+
+
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if "async " in f"{kind} " or kind == "aiosqlite"])
+async def test_what_a_cancelled_rollback_left_is_not_committed_by_the_next_block(
+    kind: str, addresses: Addresses, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    say, name = statements(dialect_of(KINDS[kind][0]), "named"), f"left by {kind}"
+    database = await opened(kind, addresses)
+    is_begun, is_rolling_back = asyncio.Event(), asyncio.Event()
+
+    async def hangs(*_: object) -> None:
+        is_rolling_back.set()
+        await asyncio.Event().wait()
+
+    async def business() -> None:
+        async with async_unit(database.connection):
+            stub = OutgoingStub(name, Message("Orders", b"x"))
+            await run_async(write_stub(say, stub, 10, 20, "shop"), database.connection)
+            is_begun.set()
+            await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        if kind == "psycopg async":
+            patch.setattr(psycopg.AsyncTransaction, "__aexit__", hangs)
+        else:
+            patch.setattr(type(database.connection), "rollback", hangs)
+        task = asyncio.create_task(business())
+        await is_begun.wait()
+        task.cancel()
+        await is_rolling_back.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    try:
+        with contextlib.suppress(Exception):  # it is closed, but for sessions
+            await database.one(committed(say, "another"))
+    finally:
+        await database.close()
+    again = await opened(kind, addresses)
+    try:
+        assert await again.one(committed(say, name)) == ""
+    finally:
+        await again.close()
 
 
 async def test_the_second_of_two_consumers_waits_for_the_first(addresses: Addresses) -> None:

@@ -50,8 +50,15 @@ def unit(connection: Any) -> Iterator[None]:
         _check_ended(connection)
     except BaseException:
         # Also after a failed commit: SQLite keeps a transaction open that it could not commit.
-        with contextlib.suppress(Exception):  # the first error counts, and a broken connection has nothing to undo
-            connection.rollback()
+        is_undone = False
+        try:
+            with contextlib.suppress(Exception):  # the first error counts
+                connection.rollback()
+                is_undone = True
+        finally:
+            if not is_undone:
+                with contextlib.suppress(Exception):
+                    _discard(connection)
         raise
 
 
@@ -86,8 +93,14 @@ async def async_unit(connection: Any, is_probed: bool = True) -> AsyncIterator[N
         await connection.commit()
         _check_ended(connection)
     except BaseException:
-        with contextlib.suppress(Exception):
-            await connection.rollback()
+        is_undone = False
+        try:
+            with contextlib.suppress(Exception):
+                await connection.rollback()
+                is_undone = True
+        finally:  # cancelled once more, perhaps
+            if not is_undone:
+                await _discard_async(connection)
         raise
 
 
@@ -171,10 +184,24 @@ async def _async_block(connection: Any) -> AsyncIterator[None]:
         yield
         _check_not_aborted(connection)
     except BaseException as error:
-        await block.__aexit__(type(error), error, error.__traceback__)
+        try:
+            await block.__aexit__(type(error), error, error.__traceback__)
+        finally:
+            if int(connection.info.transaction_status) != _IDLE:
+                await _discard_async(connection)
         raise
     await block.__aexit__(None, None, None)
     _check_committed(transaction)
+
+
+def _discard(connection: Any) -> Any:
+    """Close a connection that could not be rolled back: the next block would commit what is left in it."""
+    return connection.invalidate() if _package(connection) == "sqlalchemy" else connection.close()
+
+
+async def _discard_async(connection: Any) -> None:
+    with contextlib.suppress(Exception):
+        await _discard(connection)
 
 
 def _check_committed(transaction: Any) -> None:
