@@ -222,8 +222,10 @@ class Brokers:
     async def every_master(self) -> dict[str, str]:
         """Return the same for a change that has to reach all groups; UnreachableError when one has no master now.
 
-        Such a group would keep what the others change or delete, and its next master would bring it back.
+        Such a group would keep what the others change or delete, and its next master would bring it back.  So would one
+        that has joined since the list was read: it is read again, as long as a name server answers.
         """
+        self.doubt_masters()
         cluster = await self._cluster.get("")
         lacking = sorted(name for name, data in cluster.groups.items() if data.master is None)
         if lacking:
