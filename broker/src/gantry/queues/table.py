@@ -135,7 +135,10 @@ class KnownQueues:
             self._brokers.routes.doubt(name)
 
     async def stats(self, name: str) -> QueueStats:
-        """Return the numbers of messages, summed over all masters; the error of one that does not answer in time."""
+        """Return the numbers of messages, summed over all masters; the error of one that does not answer in time.
+
+        A group that has no master now is left out: with an error nobody could read the queue's attributes either.
+        """
         names = sorted(some_master(await self._brokers.masters()))
         asked = [self._brokers.until_done(one, stats(name, GROUP), _STATS_S) for one in names]
         return sum(await asyncio.gather(*asked), QueueStats())
