@@ -6,10 +6,10 @@ import base64
 import json
 from types import ModuleType
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gantry.leaves import records, requests
+from gantry.leaves import frames, records, requests
 from testkit.compiled import fast, hostile, near, same_outcome
 from testkit.compiled import pure as pure_leaf
 
@@ -153,3 +153,50 @@ def test_bits_are_those_of_the_base64() -> None:
             assert found == 2 * [("g", "orders", 1, 2, 100, 5, 60_000, 7, int.from_bytes(bits, "little"))]
         assert module.acks(body_of([entry(base64.b64encode(bytes(7)).decode())])) is None
         assert module.acks(body_of([{**entry("AQ=="), "x": 1}])) is None
+
+
+queues = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 1 << 31), st.integers(-I64 - 1, I64), st.lists(st.integers(0, I64))),
+    max_size=9,
+)
+many = (0, 7, 5, [I64] * 3)
+
+
+@hostile
+@example(1, (I64, -I64 - 1, I64, -I64 - 1), [(2, 1 << 31, -I64 - 1, [-I64 - 1] * 32)] * 32, "", 0)
+@example(1, (1, 2, 3, 4), [many], "0 7 1;0 qo7%5 1", 9)
+@example(1, (1, 2, 3, 4), [many], "", frames.FRAME_BYTES_MAX - 200)
+@example(1, (1, 2, 3, 4), [many], "", frames.FRAME_BYTES_MAX)
+@given(
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.tuples(*[st.integers(-I64 - 1, I64)] * 4),
+    queues,
+    st.sampled_from(["", "0 qo7%5 1"]),
+    st.sampled_from([0, 40_000, (1 << 23) - 1, 1 << 23, (1 << 23) + 1]),
+)
+def test_the_head_of_an_answer(
+    opaque: int,
+    numbers: tuple[int, ...],
+    popped: list[tuple[int, int, int, list[int]]],
+    counts: str,
+    size: int,
+) -> None:
+    same_outcome(
+        lambda: pure.found(opaque, *numbers, popped, counts, size),
+        lambda: compiled.found(opaque, *numbers, popped, counts, size),
+    )
+
+
+def test_an_answer_says_what_was_popped() -> None:
+    for module in (pure, compiled):
+        head = module.found(9, 1_700_000_000_000, 60_000, 3, 12, [(0, 3, 17, (17,)), (1, 0, 5, (5, 6, 9))], "", 4)
+        _, (answer,) = frames.decode(head + b"body", 0, len(head) + 4)
+        assert (answer.code, answer.opaque, answer.flag, answer.remark) == (0, 9, frames.FLAG_RESPONSE, "FOUND")
+        assert answer.body == b"body" and answer.ext == {
+            "popTime": "1700000000000",
+            "invisibleTime": "60000",
+            "reviveQid": "3",
+            "restNum": "12",
+            "startOffsetInfo": "0 3 17;1 0 5",
+            "msgOffsetInfo": "0 3 17;1 0 5,6,9",
+        }

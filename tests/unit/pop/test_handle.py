@@ -39,8 +39,3 @@ def test_a_flag_names_the_retry_topic() -> None:
     for flag in (NORMAL, RETRY_V1, RETRY_V2):
         assert handle.normal_topic(handle.real_topic("orders", "g_1", flag), "g_1") == ("orders", flag)
     assert handle.normal_topic("%RETRY%g_2_orders", "g_1") == ("%RETRY%g_2_orders", NORMAL)
-
-
-def test_the_infos_of_an_answer() -> None:
-    assert handle.start_info(NORMAL, 3, 17) == "0 3 17"
-    assert handle.offsets_info(RETRY_V1, 0, (17, 18, 21)) == "1 0 17,18,21"

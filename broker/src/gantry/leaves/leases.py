@@ -1,8 +1,9 @@
-"""Records of popped messages' leases and acknowledgements, and the bodies that acknowledge them, in RocketMQ's form.
+"""Records of popped messages' leases and acknowledgements, the bodies that acknowledge them, and the head of a pop's
+answer, in RocketMQ's form.
 
-What they mean stands in `pop.records`.  Here they are laid out, and those in the layout that this broker and Java's
-clients write are read: JSON with its members in the order of their names, strings of plain ASCII without escapes,
-numbers of at most 18 digits.  Anything else needs a closer look (None), by a parser of JSON.
+What they mean stands in `pop.records` and `pop.handle`.  Here they are laid out, and those in the layout that this
+broker and Java's clients write are read: JSON with its members in the order of their names, strings of plain ASCII
+without escapes, numbers of at most 18 digits.  Anything else needs a closer look (None), by a parser of JSON.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from struct import Struct
 
 from gantry.errors import CorruptRecordError
 from gantry.leaves import delays, properties
+from gantry.leaves.frames import encode_head
 from gantry.leaves.records import RECORD_BYTES_MIN, view
-from gantry.leaves.requests import Send
+from gantry.leaves.requests import FLAG_RESPONSE, Command, Send
 
 TAGS = b"TAGS"
 TAG_LEASE, TAG_ACK, TAG_BATCH_ACK = b"ck", b"ack", b"bAck"
@@ -28,6 +30,8 @@ Place = tuple[str, int, str, bytes, int]
 Ack = tuple[str, str, int, int, int, int, int, int, int]
 """One lease of a BATCH_ACK_MESSAGE: group, topic, retry flag, queue id, first offset, pop time, invisible time, revive
 queue, and the bits of its messages."""
+Popped = tuple[int, int, int, Sequence[int]]
+"""Messages of one queue in the answer of a pop: retry flag, queue id, first offset of the lease, and their offsets."""
 
 _QUEUES_MAX = 1 << 31
 _HEAD = Struct(">i24xq")  # the size and the log offset in a record's head (see `leaves.records`)
@@ -98,6 +102,33 @@ def _message(topic: str, body: str, tag: tuple[bytes, str], offset: int, due_ms:
         keys=keys,
         tags_code=tags_code,
     )
+
+
+def found(
+    opaque: int,
+    pop_ms: int,
+    invisible_ms: int,
+    revive_queue: int,
+    rest: int,
+    popped: Sequence[Popped],
+    counts: str,
+    body_bytes: int,
+) -> bytes:
+    """Return the frame of a pop's answer up to its body, of which `body_bytes` bytes have to follow.
+
+    rest: messages behind those popped; counts: the field `orderCountInfo`, left out when it is empty.
+    """
+    ext = {
+        "invisibleTime": str(invisible_ms),
+        "msgOffsetInfo": ";".join([f"{flag} {queue} {','.join(map(str, own))}" for flag, queue, _, own in popped]),
+        "popTime": str(pop_ms),
+        "restNum": str(rest),
+        "reviveQid": str(revive_queue),
+        "startOffsetInfo": ";".join([f"{flag} {queue} {start}" for flag, queue, start, _ in popped]),
+    }
+    if counts:
+        ext["orderCountInfo"] = counts
+    return encode_head(Command(0, opaque=opaque, flag=FLAG_RESPONSE, remark="FOUND", ext=ext), body_bytes)
 
 
 @lru_cache(maxsize=4096)

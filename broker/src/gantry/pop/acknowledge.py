@@ -76,7 +76,7 @@ class AckHandlers:
         self._reviver = reviver
         self._soon = soon
         self._closing: dict[LeaseKey, _Closing] = {}
-        self._answers: list[tuple[Connection, Command, Command]] = []
+        self._answers: list[tuple[Connection, Command, Command | None]] = []
         service.append_with_acks = self.finish_with
 
     def ack(self, connection: Connection, command: Command) -> Command | None:
@@ -101,7 +101,7 @@ class AckHandlers:
         """
         plain = leases.acks(command.body)
         if plain is not None and len(plain) <= _ACKS_MAX and self._closes_all_soon(plain):
-            self._answer_soon(connection, command, reply(command))
+            self._answer_soon(connection, command, None)
             return None
         acks = bodies.asked(command.body).get("acks")
         if not isinstance(acks, list) or not acks:
@@ -122,8 +122,7 @@ class AckHandlers:
                 verdicts = self._close_soon(key, offsets, end_ms)
             found = zip(offsets, verdicts, strict=True)
             stale += [[number, offset] for offset, verdict in found if verdict is not Verdict.OPEN]
-        body = bodies.dumps({"stale": stale}) if stale else b""
-        self._answer_soon(connection, command, reply(command, body=body))
+        self._answer_soon(connection, command, reply(command, body=bodies.dumps({"stale": stale})) if stale else None)
         return None
 
     def _closes_all_soon(self, acks: Sequence[leases.Ack]) -> bool:
@@ -287,7 +286,7 @@ class AckHandlers:
         self._service.counts.stale += sum([verdict is not Verdict.OPEN for verdict in verdicts])
         return verdicts
 
-    def _answer_soon(self, connection: Connection, command: Command, answer: Command) -> None:
+    def _answer_soon(self, connection: Connection, command: Command, answer: Command | None) -> None:
         if not self._answers:
             self._soon(self.finish)
         self._answers.append((connection, command, answer))
@@ -301,6 +300,8 @@ class AckHandlers:
 
         Return the log's end, or why nothing of both was written.
         """
+        if not self._closing and not self._answers:
+            return self._service.append(more, is_scanned=True) if more else self._context.store.written.offset
         closing, self._closing = self._closing, {}
         answers, self._answers = self._answers, []
         book, sends, closed = self._service.book, [], []
@@ -335,10 +336,11 @@ class AckHandlers:
         self._park(connection, command, answer)
         return None
 
-    def _park(self, connection: Connection, command: Command, answer: Command) -> None:
-        """Answer when everything that is written now is confirmed."""
+    def _park(self, connection: Connection, command: Command, answer: Command | None) -> None:
+        """Answer when everything that is written now is confirmed; without an answer of its own, just SUCCESS."""
         if not command.is_oneway:
-            encoded, end = frames.encode(answer), self._context.store.written.offset
+            encoded = frames.encode_success(command.opaque) if answer is None else frames.encode(answer)
+            end = self._context.store.written.offset
             if self._context.acks.waits(end):
                 self._context.acks.park(end, connection, encoded, 1)
             else:

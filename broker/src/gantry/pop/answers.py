@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gantry.leaves import frames, records
-from gantry.leaves.frames import FLAG_RESPONSE, Command
+from gantry.leaves import frames, leases, records
+from gantry.leaves.frames import Command
 from gantry.pop import handle
 from gantry.pop.handle import ReceiptHandle
 from gantry.pop.taking import Catch, TakenMessages
 from gantry.wire import headers
-from gantry.wire.codes import ResponseCode
 
 Piece = memoryview | bytes
 
@@ -23,13 +22,10 @@ Piece = memoryview | bytes
 def found(request: Command, catch: Catch, invisible_ms: int, broker: str, topic: str) -> tuple[bytes, list[Piece]]:
     """Return the head of an answer with messages, and the messages."""
     pieces = [piece for one in catch.taken for piece in _messages(one, catch, invisible_ms, broker, topic)]
-    ext = header(catch, invisible_ms)
-    ext["startOffsetInfo"] = ";".join([handle.start_info(one.flag, one.queue_id, one.start) for one in catch.taken])
-    ext["msgOffsetInfo"] = ";".join([handle.offsets_info(one.flag, one.queue_id, one.offsets) for one in catch.taken])
-    if catch.counts:
-        ext["orderCountInfo"] = ";".join(catch.counts)
-    reply = Command(ResponseCode.SUCCESS, opaque=request.opaque, flag=FLAG_RESPONSE, remark="FOUND", ext=ext)
-    return frames.encode_head(reply, sum(map(len, pieces))), pieces
+    popped = [(one.flag, one.queue_id, one.start, one.offsets) for one in catch.taken]
+    opaque, pop_ms, revive_queue, counts = request.opaque, catch.pop_ms, catch.revive_queue, ";".join(catch.counts)
+    size = sum([len(piece) for piece in pieces])
+    return leases.found(opaque, pop_ms, invisible_ms, revive_queue, catch.rest, popped, counts, size), pieces
 
 
 def header(catch: Catch, invisible_ms: int) -> dict[str, str]:

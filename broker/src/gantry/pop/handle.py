@@ -24,7 +24,7 @@ Source: RocketMQ's `ExtraInfoUtil` and `KeyBuilder`; facts 9.2 of the protocol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gantry.leaves import fields
@@ -91,16 +91,6 @@ def normal_topic(topic: str, group: str) -> tuple[str, int]:
         if topic.startswith(prefix) and len(topic) > len(prefix):
             return topic[len(prefix) :], flag
     return topic, NORMAL
-
-
-def start_info(flag: int, queue_id: int, start: int) -> str:
-    """Return a queue's entry in `startOffsetInfo`."""
-    return f"{flag} {queue_id} {start}"
-
-
-def offsets_info(flag: int, queue_id: int, offsets: Iterable[int]) -> str:
-    """Return a queue's entry in `msgOffsetInfo`."""
-    return f"{flag} {queue_id} {','.join(map(str, offsets))}"
 
 
 def count_info(queue_id: int, offsets: Sequence[int], counts: Mapping[int, int]) -> list[str]:

@@ -88,7 +88,7 @@ class Reviver:
 
     def idle_queue(self) -> int | None:
         """Return a revive queue in which everything is handled; None when there is none."""
-        store, topic = self._context.store, self._service.rules.revive_topic
+        store, topic = self._context.store, self._service.revive_topic
         for queue_id in range(records.REVIVE_QUEUES):
             low, high = store.queue_range(topic, queue_id) or (0, 0)
             if self._next.get(queue_id, low) >= high:
@@ -105,7 +105,7 @@ class Reviver:
         return max(0.0, self._quiet_until_s - self._context.clock.monotonic())
 
     def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
-        if topic == self._service.rules.revive_topic:
+        if topic == self._service.revive_topic:
             self._next.setdefault(queue_id, end - len(entries))
             self._wake()
 
@@ -131,7 +131,7 @@ class Reviver:
     def _handle(self, queue_id: int) -> float:
         """Handle some records of a queue; return 0 when there may be more, else for how many seconds to wait."""
         self._service.settle()
-        store, topic = self._context.store, self._service.rules.revive_topic
+        store, topic = self._context.store, self._service.revive_topic
         start = self._next[queue_id]
         found = store.reader.places(topic, queue_id, start, _BATCH)
         if not found:
@@ -318,10 +318,10 @@ class Reviver:
         following = self._next[queue_id]
         if following > self._handled.get(queue_id, 0):
             self._handled[queue_id] = following
-            queue = (names.REVIVE_GROUP, self._service.rules.revive_topic, queue_id)
+            queue = (names.REVIVE_GROUP, self._service.revive_topic, queue_id)
             self._service.positions.save_later(queue, following - 1)
 
     def _first_unhandled(self) -> int | None:
-        reader, topic = self._context.store.reader, self._service.rules.revive_topic
+        reader, topic = self._context.store.reader, self._service.revive_topic
         found = [reader.entry(topic, queue_id, offset) for queue_id, offset in self._next.items()]
         return min([entry[0] for entry in found if entry is not None], default=None)

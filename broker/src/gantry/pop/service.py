@@ -79,6 +79,7 @@ class PopService:
         rules = context.rules
         self.context = context
         self.rules = rules
+        self.revive_topic = rules.revive_topic
         self.book = LeaseBook(rules.leases_max, rules.leases_total_max)
         self.lives = Lives(context.store, context.topics, context.clock)
         self.positions = Positions(context.store, context.offsets)
@@ -108,9 +109,9 @@ class PopService:
 
     def place(self, revive_queue: int) -> Place:
         """Return where the records of a lease go now."""
-        store, rules = self.context.store, self.rules
-        now_ms = self.context.clock.now_ms()
-        return Place(rules.revive_topic, revive_queue, rules.broker, store.store_host, now_ms)
+        context = self.context
+        now_ms = context.clock.now_ms()
+        return Place(self.revive_topic, revive_queue, self.rules.broker, context.store.store_host, now_ms)
 
     def settle(self) -> None:
         """Append the acknowledgements that were gathered in this turn."""
@@ -134,11 +135,12 @@ class PopService:
 
         Messages that are open in older leases (their group was set back) are closed there, also after a crash.
         """
-        if any(self.book.overlaps(record.key[:3], record.offsets) for record, _ in found):
+        older = self._overlapped(found)
+        if older:
             self.settle()  # what was acknowledged in this turn is not acknowledged again
+            older = self._overlapped(found)
         place = self.place(revive_queue)
         sends = [records.lease_message(record, place) for record, _ in found]
-        older = [one for record, _ in found for one in self.book.overlaps(record.key[:3], record.offsets)]
         sends += [self.moved(lease, offsets) for lease, offsets in older]
         end = self.append_with_acks(sends)
         if isinstance(end, Refusal):
@@ -150,6 +152,10 @@ class PopService:
             self.counts.store(record.key, LEASE)
             self.enter(record, revive_queue, log_offset)
         return None
+
+    def _overlapped(self, found: Sequence[tuple[LeaseRecord, int]]) -> list[tuple[OpenLease, list[int]]]:
+        """Return the open leases that have messages of these records, with the offsets of those messages."""
+        return [one for record, _ in found for one in self.book.overlaps(record.key[:3], record.offsets)]
 
     def enter(self, record: LeaseRecord, revive_queue: int, log_offset: int) -> None:
         """Enter a lease whose record was appended; log_offset: of its first message."""

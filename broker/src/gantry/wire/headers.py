@@ -41,6 +41,10 @@ class FieldType(Enum):
     BOOL = "boolean"
 
 
+_TEXT, _I32, _BOOL = FieldType.TEXT, FieldType.I32, FieldType.BOOL
+_I32_MIN, _I32_MAX = fields.I32_MIN, fields.I32_MAX
+
+
 class Field(NamedTuple):
     """One field of a header; without a default it has to be there, a default of None leaves it out."""
 
@@ -101,25 +105,20 @@ def _parse(row: tuple[Field, ...], ext: Mapping[str, str]) -> Header:
     values: dict[str, Value | None] = {}
     for name, kind, is_mandatory, default in row:
         text = get(name)
-        if kind is FieldType.TEXT and text is not None:
-            values[name] = text
-        elif not text:
+        if text is None or (not text and kind is not _TEXT):
             if is_mandatory:
                 raise HeaderError(f"header field {name} is missing")
             values[name] = default
+        elif kind is _TEXT:
+            values[name] = text
+        elif kind is _BOOL:
+            values[name] = fields.boolean(text)
         else:
-            values[name] = _number(name, kind, text)
+            number = fields.integer(text, _I32_MIN, _I32_MAX) if kind is _I32 else fields.integer(text)
+            values[name] = number
+            if number is None:
+                raise HeaderError(f"header field {name} is no {kind.value}: {text[:40]!r}")
     return Header(values)
-
-
-def _number(name: str, kind: FieldType, text: str) -> int | bool:
-    if kind is FieldType.BOOL:
-        return fields.boolean(text)
-    low, high = (fields.I32_MIN, fields.I32_MAX) if kind is FieldType.I32 else (fields.I64_MIN, fields.I64_MAX)
-    number = fields.integer(text, low, high)
-    if number is None:
-        raise HeaderError(f"header field {name} is no {kind.value}: {text[:40]!r}")
-    return number
 
 
 def _written(value: str | int | bool) -> str:

@@ -3,13 +3,15 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 from gantry.leaves._fast.properties cimport pick_in, scan_into
 from gantry.leaves._fast.records cimport Parts, parts_of
 from gantry.leaves._fast.requests cimport Send
 
+from gantry.leaves import leases as pure
 from gantry.leaves.leases import TAG_ACK, TAG_BATCH_ACK, TAG_LEASE, TAGS, quoted
+from gantry.leaves.requests import VERSION
 
 cdef extern from "Python.h":
     str PyUnicode_DecodeASCII(const char* at, Py_ssize_t n, const char* errors)
@@ -20,12 +22,15 @@ cdef enum:
     DIGITS_MAX = 18
     NUMBER_BYTES = 21  # of an i64 and a comma
     FIXED_BYTES = 256  # of a body or properties without texts and lists, at most
+    ANSWER_BYTES = 640  # of a pop's answer without its lists, at most
+    PLAIN_BYTES_MAX = 1 << 23  # half of a frame; what is larger is measured by the pure twin
     QUEUE_MAX = 0x7FFFFFFF
 
 cdef bytes tag_lease = TAG_LEASE
 cdef bytes tag_ack = TAG_ACK
 cdef bytes tag_batch_ack = TAG_BATCH_ACK
 cdef tuple tags = (TAGS,)
+cdef int VERSION_NUMBER = VERSION
 
 
 cdef struct Text:
@@ -70,6 +75,18 @@ cdef inline char* _put_number(char* at, long long number) noexcept nogil:
         rest //= 10
         if rest == 0:
             return _put(at, &digits[n], 24 - n)
+
+
+cdef inline char* _put_words(char* at, const char* words) noexcept nogil:
+    return _put(at, words, <Py_ssize_t>strlen(words))
+
+
+cdef inline char* _put_u32(char* at, unsigned int number) noexcept nogil:
+    at[0] = <char>(number >> 24)
+    at[1] = <char>(number >> 16)
+    at[2] = <char>(number >> 8)
+    at[3] = <char>number
+    return at + 4
 
 
 cdef Text _text(object text) except *:
@@ -209,6 +226,68 @@ def ack(str topic, key, offsets, bint is_moved, long long due_ms, place):
         topic, of, _text(key[0]), begin, to - begin, tag_batch_ack if count > 1 else tag_ack, "ack", first, due_ms, key,
         place,
     )
+
+
+def found(
+    long long opaque, long long pop_ms, long long invisible_ms, long long revive_queue, long long rest, popped, str counts,
+    long long body_bytes,
+):
+    """The frame of a pop's answer up to its body; see the pure twin."""
+    cdef Py_ssize_t room = ANSWER_BYTES, header_bytes
+    cdef bint is_next = False, is_next_offset
+    cdef bytes frame
+    cdef char* begin
+    cdef char* to
+    cdef long long offset
+    for one in popped:
+        room += (5 + len(one[3])) * NUMBER_BYTES
+    if counts or room > PLAIN_BYTES_MAX or body_bytes > PLAIN_BYTES_MAX:
+        return pure.found(opaque, pop_ms, invisible_ms, revive_queue, rest, popped, counts, body_bytes)
+    frame = PyBytes_FromStringAndSize(NULL, room)
+    begin = PyBytes_AS_STRING(frame)
+    to = _put_words(begin + 8, b'{"code":0,"extFields":{"invisibleTime":"')
+    to = _put_number(to, invisible_ms)
+    to = _put_words(to, b'","msgOffsetInfo":"')
+    for one in popped:
+        if is_next:
+            to = _put(to, b";", 1)
+        is_next = True
+        to = _put_number(to, <long long>one[0])
+        to = _put(to, b" ", 1)
+        to = _put_number(to, <long long>one[1])
+        to = _put(to, b" ", 1)
+        is_next_offset = False
+        for offset in one[3]:
+            if is_next_offset:
+                to = _put(to, b",", 1)
+            is_next_offset = True
+            to = _put_number(to, offset)
+    to = _put_words(to, b'","popTime":"')
+    to = _put_number(to, pop_ms)
+    to = _put_words(to, b'","restNum":"')
+    to = _put_number(to, rest)
+    to = _put_words(to, b'","reviveQid":"')
+    to = _put_number(to, revive_queue)
+    to = _put_words(to, b'","startOffsetInfo":"')
+    is_next = False
+    for one in popped:
+        if is_next:
+            to = _put(to, b";", 1)
+        is_next = True
+        to = _put_number(to, <long long>one[0])
+        to = _put(to, b" ", 1)
+        to = _put_number(to, <long long>one[1])
+        to = _put(to, b" ", 1)
+        to = _put_number(to, <long long>one[2])
+    to = _put_words(to, b'"},"flag":1,"language":"PYTHON","opaque":')
+    to = _put_number(to, opaque)
+    to = _put_words(to, b',"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":')
+    to = _put_number(to, VERSION_NUMBER)
+    to = _put(to, b"}", 1)
+    header_bytes = to - begin - 8
+    _put_u32(begin, <unsigned int>(4 + header_bytes + body_bytes))
+    _put_u32(begin + 4, <unsigned int>header_bytes)
+    return frame[: to - begin]
 
 
 cdef inline bint _is_next(Scan* scan, const char* wanted, Py_ssize_t length) noexcept nogil:
