@@ -122,7 +122,7 @@ def test_a_promise_that_changes_is_kept_by_every_member(
 
 
 def test_members_come_and_go_under_a_ledger(orders: Orders) -> None:
-    book = "/tmp/members"
+    book = "members"
     with orders.producer(book, "m", 240) as producer:
         orders.until_producing(book)
         start = time.monotonic()

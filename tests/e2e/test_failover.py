@@ -61,7 +61,7 @@ def unplugged(orders: Orders, pod: str) -> Iterator[None]:
 
 
 def test_a_master_that_stands_still_is_followed_and_comes_back_as_a_slave(orders: Orders) -> None:
-    book, former, epoch = "/tmp/frozen", orders.master(), orders.epoch()
+    book, former, epoch = "frozen", orders.master(), orders.epoch()
     with orders.producer(book, "f", 60) as producer:
         orders.until_producing(book)
         with faults.frozen(former):
@@ -77,7 +77,8 @@ def beside(orders: Orders, node: str) -> str:
     script = (Path(__file__).parents[1] / "testkit" / "ledgerproducer.py").read_text()
     container = {
         "name": "client", "image": projectimages.name("broker"),
-        "command": ["python3", "-c", script, NAMES, "tea", "alone", "/tmp/alone", str(PAUSE_MS)],
+        "command": ["python3", "-c", script, NAMES, "tea", "alone", "alone", str(PAUSE_MS)],
+        "workingDir": "/tmp",
         "volumeMounts": [{"name": "scratch", "mountPath": "/tmp"}],
     }  # fmt: skip
     spec = {
@@ -86,14 +87,14 @@ def beside(orders: Orders, node: str) -> str:
     }  # fmt: skip
     about = {"name": "alone", "namespace": "clients", "labels": {"gantrymq.io/client": "yes"}}
     orders.cluster.admin.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": about, "spec": spec}))
-    orders.until(lambda: len(orders.ledger("/tmp/alone", "alone")) > 50, "the producer beside the master sends")
-    return "/tmp/alone"
+    orders.until(lambda: len(orders.ledger("alone", "alone")) > 50, "the producer beside the master sends")
+    return "alone"
 
 
 def test_a_master_that_is_cut_off_with_its_clients_cuts_its_log_when_it_is_back(orders: Orders) -> None:
     """What it stored for a producer beside it was acknowledged to nobody; no pod is deleted by force for all that."""
     orders.until_in_sync()
-    book, former, epoch = "/tmp/cut", orders.master(), orders.epoch()
+    book, former, epoch = "cut", orders.master(), orders.epoch()
     before = len(audit.writes(orders.cluster.folder))
     cuts = said(orders, former).count("the log was cut")
     lonely = beside(orders, orders.node_of(former))
@@ -143,7 +144,7 @@ KINDS = {"killed": Kind(killed), "node-gone": Kind(unplugged), "node-and-operato
 )
 def test_rounds_of_lost_masters(orders: Orders, name: str, timers: str) -> None:
     retimed(orders, timers)
-    told, book, kind = list[float](), f"/tmp/{name}-{timers}", KINDS[name]
+    told, book, kind = list[float](), f"{name}-{timers}", KINDS[name]
     with orders.producer(book, f"{name}-{timers}", ROUNDS * ROUND_S_MAX, pause_ms=PAUSE_MS) as producer:
         orders.until_producing(book)
         for number in range(ROUNDS):

@@ -22,7 +22,7 @@ PRODUCER_S = 1200  # at most; it is stopped when what it was meant to see is ove
 
 
 def test_a_key_that_is_lost_with_every_operator_is_replaced_and_the_group_fails_over_again(cluster: Cluster) -> None:
-    orders, book = Orders(cluster), "/tmp/rekeyed"
+    orders, book = Orders(cluster), "rekeyed"
     orders.install()
     orders.apply()
     orders.client("topic", "create", "tea")

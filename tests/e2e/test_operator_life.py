@@ -49,7 +49,7 @@ def longest_pause_s(orders: Orders, book: str) -> float:
 
 
 def test_an_operator_that_is_killed_again_and_again_rolls_a_change_out_all_the_same(orders: Orders) -> None:
-    before, book, kills = orders.uids(), "/tmp/killed", 0
+    before, book, kills = orders.uids(), "killed", 0
     with orders.producer(book, "k", 240) as producer:
         orders.until_producing(book)
         orders.cluster.admin.merge(BROKERCLUSTER, {"spec": {"brokers": {"config": {"pull.count_max": "256"}}}})
@@ -65,7 +65,7 @@ def test_an_operator_that_is_killed_again_and_again_rolls_a_change_out_all_the_s
 
 
 def test_an_api_server_that_stands_still_for_a_minute_stops_no_message(orders: Orders) -> None:
-    epoch, book = orders.epoch(), "/tmp/away"
+    epoch, book = orders.epoch(), "away"
     with orders.producer(book, "a", 150) as producer:
         orders.until_producing(book)
         with orders.cluster.daemons.frozen("kube-apiserver"):
@@ -81,7 +81,7 @@ def test_an_api_server_that_stands_still_for_a_minute_stops_no_message(orders: O
 
 
 def test_a_register_that_somebody_deletes_is_made_again_and_nothing_is_lost(orders: Orders) -> None:
-    book = "/tmp/deleted"
+    book = "deleted"
     with orders.producer(book, "d", 90) as producer:
         orders.until_producing(book)
         epoch = orders.epoch()
@@ -125,7 +125,7 @@ def starts(orders: Orders, pod: str) -> int:
 def test_a_cluster_that_nobody_changes_costs_no_write_but_renewals(orders: Orders) -> None:
     orders.until_in_sync()
     orders.until(orders.is_ready, "all is well")
-    book = "/tmp/quiet"
+    book = "quiet"
     with orders.producer(book, "q", int(QUIET_S) + 60, pause_ms=20.0) as producer:
         orders.until_producing(book)
         pause(10)

@@ -30,8 +30,8 @@ def test_an_installed_cluster_loses_a_node_and_is_upgraded_and_back_and_nothing_
 
     holder = cluster.admin.get(LEASE)["spec"]["holderIdentity"]
     orders.until(lambda: orders.masters() == [f"orders-b0-{holder[0]}"], "the label names the register's master")
-    loses_its_node(orders, "/tmp/cut")
-    upgrading.up_and_back(orders, upgrading.name("broker"), "/tmp/upgraded")
+    loses_its_node(orders, "cut")
+    upgrading.up_and_back(orders, upgrading.name("broker"), "upgraded")
     is_changed(orders)
     orders.uninstall()
 

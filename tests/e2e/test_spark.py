@@ -26,7 +26,7 @@ TOPIC = "purchases"
 SHARED = {"resources: {requests: {storage: 20Gi}}": "resources: {requests: {storage: 1Gi}}\n  storageClassName: shared"}
 ARCHIVE, DRIVER = "orders-archive", "orders-archive-driver"
 QUICK = {"--every=1 minute": "--every=2 seconds"}
-BOOK = "/tmp/orders"
+BOOK = "orders"
 # How the driver is kept from the executors' node, by the words of the kind itself.
 APART = {
     "driver:\n": "driver:\n    nodeSelector: {kubernetes.io/hostname: node1}\n",

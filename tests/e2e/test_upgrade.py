@@ -15,7 +15,7 @@ from testkit.kube.cluster import Cluster
 from testkit.kube.orders import BROKERCLUSTER, CHART, HOME, MEMBERS, SYSTEM, Orders
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-LEDGER = "/tmp/upgrade"
+LEDGER = "upgrade"
 
 
 @pytest.fixture(scope="module")

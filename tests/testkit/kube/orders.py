@@ -3,10 +3,10 @@
     with ... as cluster:
         orders = Orders(cluster)
         orders.install(); orders.apply()
-        with_ledger = orders.producer("/tmp/ledger", "p", 45)
+        with_ledger = orders.producer("ledger", "p", 45)
 
-What clients were told stands in ledgers, files in the client's pod: body, milliseconds, broker, place of each message
-that was acknowledged.
+What clients were told stands in ledgers, files in the working folder of the client's pod: body, milliseconds, broker,
+place of each message that was acknowledged.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ spec:
     - name: client
       image: {projectimages.name("broker")}
       command: [python3, -c, "import signal; signal.pause()"]
+      workingDir: /tmp
       volumeMounts: [{{name: scratch, mountPath: /tmp}}]
   volumes: [{{name: scratch, emptyDir: {{}}}}]
 """
