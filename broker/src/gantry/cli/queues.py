@@ -3,7 +3,7 @@
 It has no state: start as many as needed, on any machine.  All of a cluster have the same keys for handles
 (`--handle-key-file`), else a client cannot delete at one server what it received from another.
 
-Without `--queues-users` nobody has to sign, so it listens on the loopback address only.
+Without `--queues-users` requests need no signature, so it listens on the loopback address only.
 """
 
 from __future__ import annotations
@@ -91,12 +91,12 @@ def _settings(arguments: argparse.Namespace) -> QueueServerSettings:
 
 
 def _host(bind: str, users: Path | None) -> str:
-    """Return the address to listen on; ConfigError for one that others reach while nobody has to sign."""
+    """Return the address to listen on; ConfigError for one that others reach while requests need no signature."""
     if users is not None:
         return bind or _ALL
     log.warning("no --queues-users: calls are not signed, and only this machine is served")
     if bind and not _is_loopback(bind):
-        raise ConfigError(f"--bind {bind}: others reach it, and nobody has to sign; give --queues-users FILE")
+        raise ConfigError(f"--bind {bind}: others reach it, and requests need no signature; give --queues-users FILE")
     return bind or _LOOPBACK
 
 
