@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from gantry.cli.output import Row, say_done, show, show_json, show_one
+from gantry.cli.output import Cell, Row, say_done, show, show_json, show_one
 from gantry.clock import SystemClock
 from gantry.errors import ConfigError, GantryError
 from gantry.guarantee import byhand, migration, rules
@@ -165,7 +165,11 @@ def _short(row: byhand.Found) -> byhand.Found:
 
 
 def _rows(found: list[byhand.Found]) -> list[Row]:
-    return found  # type: ignore[return-value]
+    return [{name: _cell(value) for name, value in row.items()} for row in found]
+
+
+def _cell(value: object) -> Cell:
+    return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
 def _time(at_ms: object) -> str | None:

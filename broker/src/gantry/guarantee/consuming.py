@@ -170,7 +170,7 @@ def _look(say: Statements, arrival: Arrival, now_ms: int) -> Steps[tuple[LogFind
     if not answer.rows:
         return LogFinding.HELD, ""
     effect, owner, until_ms = answer.rows[0]
-    return rules.judge(str(effect), int(until_ms), now_ms), str(owner)  # type: ignore[call-overload]
+    return rules.judge(str(effect), int(str(until_ms)), now_ms), str(owner)
 
 
 def _check(arrival: Arrival) -> None:

@@ -88,7 +88,7 @@ class RedisKeys(_Names):
             if found is KeyState.ELSEWHERE and not self._expires(self._client.pttl(name)):
                 return KeyState.UNKNOWN
             return found
-        except Exception as error:  # noqa: BLE001  whatever the client raises
+        except Exception as error:  # noqa: BLE001  of the user's client: the database decides
             return self._failed(error)
 
     def keep(self, arrival: Arrival, held: KeyState) -> None:
@@ -103,7 +103,7 @@ class RedisKeys(_Names):
         if held is KeyState.OURS:
             try:
                 self._client.eval(script, 1, self._name(arrival), self._owner(arrival), *more)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  of the user's client: the database decides
                 self._failed(error)
 
 
@@ -125,7 +125,7 @@ class AsyncRedisKeys(_Names):
             if found is KeyState.ELSEWHERE and not self._expires(await self._client.pttl(name)):
                 return KeyState.UNKNOWN
             return found
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001  of the user's client: the database decides
             return self._failed(error)
 
     async def keep(self, arrival: Arrival, held: KeyState) -> None:
@@ -140,7 +140,7 @@ class AsyncRedisKeys(_Names):
         if held is KeyState.OURS:
             try:
                 await self._client.eval(script, 1, self._name(arrival), self._owner(arrival), *more)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:  # noqa: BLE001  of the user's client: the database decides
                 self._failed(error)
 
 

@@ -212,7 +212,7 @@ class Resender:
         found.sort(key=lambda row: str(row["message_id"]))  # so that two processes never wait for each other in a ring
         ours: list[Row] = []
         for row in found:
-            due_ms = self._due_ms(now_ms, int(row["attempts"]) + 1)  # type: ignore[call-overload]
+            due_ms = self._due_ms(now_ms, int(str(row["attempts"])) + 1)
             named = {"message_id": row["message_id"], "consumer_group": group, "resends": row["resends"]}
             by = {"now_ms": now_ms, "changed_by": self._limits.service, "next_resend_at_ms": due_ms}
             if (yield Query(self._say.claim, {**named, **by})).changed == 1:
