@@ -15,13 +15,13 @@ from types import TracebackType
 from typing import Self
 
 from gantry.clock import Clock, SystemClock
-from gantry.errors import GantryError, OutcomeUnknownError
+from gantry.errors import GantryError
 from gantry.mns import queuecalls, transactioncalls
 from gantry.mns.blocking import BlockingAccount
 from gantry.mns.errors import QueueAlreadyExistError, UnsafeQueueError
 from gantry.mns.settling import LocalRollback, QueueSettling, TransactionTally, outcome_of_block
 from gantry.mns.transactioncalls import PreparedMessage
-from gantry.mns.transactionrules import LOG_WITHIN_S, TransactionTimes, log_queue, unsafe
+from gantry.mns.transactionrules import TransactionTimes, log_queue, refuse_late_log, unsafe
 from gantry.mns.transactionsteps import LocalOutcome, Settlement, TransactionSteps
 from gantry.mns.values import QueueAttributes
 
@@ -185,12 +185,7 @@ class BlockingTransaction:
     def _store_log(self, began: float) -> None:
         queue = self._queue
         self._log_handle = queue.perform(transactioncalls.log(queue.name, self.handle, queue.times.timeout_s))
-        passed_s = queue.clock.monotonic() - began
-        if passed_s > LOG_WITHIN_S:
-            raise OutcomeUnknownError(
-                f"queue {queue.name}: prepare and operation log took {passed_s:.0f} s, more than {LOG_WITHIN_S} s; "
-                "the message is rolled back"
-            )
+        refuse_late_log(queue.name, queue.clock.monotonic() - began)
 
     def _settling(self) -> QueueSettling:
         assert self.prepared is not None, "only a prepared message is settled"

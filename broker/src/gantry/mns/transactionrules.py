@@ -24,7 +24,7 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from gantry.errors import ConfigError
+from gantry.errors import ConfigError, OutcomeUnknownError
 from gantry.mns.messagecalls import checked_handle
 from gantry.mns.queuecalls import NAME_MAX, checked_name
 from gantry.mns.values import QueueAttributes
@@ -79,6 +79,13 @@ def unsafe(name: str, times: TransactionTimes, queue: QueueAttributes, log: Queu
     if log_life_s <= needed_s:
         found.append(f"retention of {log_queue(name)}, {log_life_s} s, must exceed timeout + check time, {needed_s} s")
     return f"transaction queue {name}: {'; '.join(found)}" if found else ""
+
+
+def refuse_late_log(name: str, passed_s: float) -> None:
+    """Raise OutcomeUnknownError when a producer took too long from its prepare until its log is stored."""
+    if passed_s > LOG_WITHIN_S:
+        text = f"queue {name}: prepare and operation log took {passed_s:.0f} s, more than {LOG_WITHIN_S} s"
+        raise OutcomeUnknownError(f"{text}; the message is rolled back")
 
 
 def log_text(handle: str) -> str:
