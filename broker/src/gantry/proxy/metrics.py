@@ -6,7 +6,11 @@ import socket
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-_MODE = 'node_type="proxy",proxy_mode="cluster"'
+from gantry.gateway import exposition
+
+_UP = ("rocketmq_proxy_up", "gauge", "Whether the proxy serves.")
+_UP_LABELS = ("node_type", "proxy_mode", "cluster", "node_id")
+_REQUESTS = ("gantry_proxy_requests_total", "counter", "Answered calls by RPC and code.")
 KINDS = {
     "ready": ("gantry_proxy_ready", "gauge", "1 while a broker can be reached, as /readyz says."),
     "connections": ("gantry_proxy_connections", "gauge", "Connections of clients."),
@@ -44,13 +48,8 @@ class ProxyMetrics:
 
     def text(self) -> bytes:
         """Return all metrics as they are now."""
-        lines = ["# HELP rocketmq_proxy_up Whether the proxy serves.", "# TYPE rocketmq_proxy_up gauge"]
-        lines.append(f'rocketmq_proxy_up{{{_MODE},cluster="{self._cluster()}",node_id="{self._node}"}} 1')
-        for key, value in self._gauges().items():
-            name, kind, text = KINDS[key]
-            lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")
-        name = "gantry_proxy_requests_total"
-        lines += (f"# HELP {name} Answered calls by RPC and code.", f"# TYPE {name} counter")
-        for (rpc, code), count in sorted(self._answered.items()):
-            lines.append(f'{name}{{rpc="{rpc}",code="{code}"}} {count}')
-        return ("\n".join(lines) + "\n").encode()
+        up = {("proxy", "cluster", self._cluster(), self._node): 1}
+        lines = exposition.counted(_UP, _UP_LABELS, up)
+        lines += exposition.numbers(KINDS, self._gauges())
+        lines += exposition.counted(_REQUESTS, ("rpc", "code"), self._answered)
+        return exposition.page(lines)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from gantry.gateway import exposition
+
+_REQUESTS = ("gantry_queues_requests_total", "counter", "Answered calls by call, status and code.")
 KINDS = {
     "ready": ("gantry_queues_ready", "gauge", "1 while a broker can be reached, as /readyz says."),
     "connections": ("gantry_queues_connections", "gauge", "Connections of clients."),
@@ -40,12 +43,6 @@ class QueueMetrics:
 
     def text(self) -> bytes:
         """Return all metrics as they are now."""
-        lines: list[str] = []
-        for key, value in self._gauges().items():
-            name, kind, text = KINDS[key]
-            lines += (f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}")
-        name = "gantry_queues_requests_total"
-        lines += (f"# HELP {name} Answered calls by call, status and code.", f"# TYPE {name} counter")
-        for (call, status, code), count in sorted(self._answered.items()):
-            lines.append(f'{name}{{call="{call}",status="{status}",code="{code}"}} {count}')
-        return ("\n".join(lines) + "\n").encode()
+        lines = exposition.numbers(KINDS, self._gauges())
+        lines += exposition.counted(_REQUESTS, ("call", "status", "code"), self._answered)
+        return exposition.page(lines)
