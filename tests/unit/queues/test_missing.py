@@ -42,13 +42,16 @@ async def test_what_was_missing_is_not_called_missing_while_nobody_answers(
     async def ask(address: str, question: Question[TopicConfig], timeout_s: float) -> TopicConfig:
         raise answer
 
-    brokers = SimpleNamespace(masters=masters, session=SimpleNamespace(ask=ask), doubt_masters=lambda: None)
+    doubts: list[None] = []
+    session = SimpleNamespace(ask=ask)
+    brokers = SimpleNamespace(masters=masters, session=session, doubt_masters=lambda: doubts.append(None))
     known = kind(cast(Brokers, brokers), lambda: 0)
     with pytest.raises(QueueFaultError, match="not exist"):
         await known.get("tea")
     answer = UnreachableError("silent")  # it may have been made meanwhile
     with pytest.raises(UnreachableError):
         await known.get("tea")
+    assert doubts, "another master may lead by now"
     await known.close()
 
 

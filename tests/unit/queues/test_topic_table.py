@@ -34,7 +34,8 @@ async def test_the_end_of_a_subscription_is_seen_although_another_master_is_sile
             raise UnreachableError(f"{address}: silent")
         return {"tea": TopicConfig("tea", attributes=subscriptions.stored(answer))}
 
-    known = KnownTopics(cast(Brokers, SimpleNamespace(masters=masters, session=SimpleNamespace(ask=ask))), lambda: 0)
+    brokers = SimpleNamespace(masters=masters, session=SimpleNamespace(ask=ask), doubt_masters=lambda: None)
+    known = KnownTopics(cast(Brokers, brokers), lambda: 0)
     with pytest.raises(UnreachableError):
         await known.every()  # nothing is known of one of them
     answers["a"] = topic

@@ -15,15 +15,12 @@ and what is deleted beside it would come back.  Without any master nothing is kn
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
-from gantry.client.requests import admin_requests, questions
-from gantry.client.requests.question import Question
+from gantry.client.requests import admin_requests
 from gantry.client.requests.queue_requests import QueueStats, stats
 from gantry.errors import GantryError, RefusedError
 from gantry.gateway.brokers import Brokers, Fresh, some_master
@@ -33,21 +30,16 @@ from gantry.model.topic import TopicConfig
 from gantry.pop.handle import retry_topic
 from gantry.queues import attributes
 from gantry.queues.attributes import KnownQueue, QueueSettings
-from gantry.queues.faults import QueueFaultError, invalid, no_queue
+from gantry.queues.faults import QueueFaultError, no_queue
+from gantry.queues.masters import Found, Masters, paged
 from gantry.transport.tasks import Tasks
-from gantry.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
 _FRESH_S = 1.0
 _TOPIC_ID = "gantry.topic.id"  # of a topic in the manner of MNS
-_ASK_S = 3.0
 _STATS_S = 8.0  # longer than a failover of a few seconds
-_ROUTE_S, _ROUTE_PAUSE_S = 3.0, 0.05
 _REPAIRS_MAX = 100  # at a time
-
-Found = Mapping[str, TopicConfig | None]
-"""A topic's configuration by group; None where the master does not have it."""
 
 
 class KnownQueues:
@@ -55,6 +47,7 @@ class KnownQueues:
 
     def __init__(self, brokers: Brokers, now_ms: Callable[[], int]) -> None:
         self._brokers = brokers
+        self._masters = Masters(brokers)
         self._now_ms = now_ms
         self._known: Fresh[KnownQueue | None] = Fresh(self._ask, _FRESH_S)
         self._tables: Fresh[dict[str, KnownQueue]] = Fresh(self._ask_all, _FRESH_S)
@@ -91,7 +84,7 @@ class KnownQueues:
         """Make a queue. Return False when it is there with equal settings; 409 when they differ."""
         attributes.check_name(name)
         async with self._alone(name):
-            found = await self._look(name, await self._brokers.every_master())
+            found = await self._masters.look(name, await self._brokers.every_master())
             queue = _newest(name, found)
             is_new = queue is None
             if any(config is not None and _TOPIC_ID in config.attributes for config in found.values()):
@@ -105,13 +98,13 @@ class KnownQueues:
                 text = f"the queue {name} exists with other attributes; change them with ?metaoverride=true"
                 raise QueueFaultError(409, "QueueAlreadyExist", text)
             if is_new:
-                await self._routed(name, found)
+                await self._masters.routed(name, found)
             return is_new
 
     async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> None:
         """Change the settings of a queue on all masters; QueueFaultError QueueNotExist."""
         async with self._alone(name):
-            found = await self._look(attributes.check_name(name), await self._brokers.every_master())
+            found = await self._masters.look(attributes.check_name(name), await self._brokers.every_master())
             queue = _newest(name, found)
             if queue is None:
                 raise no_queue(name)
@@ -122,16 +115,16 @@ class KnownQueues:
         """Delete a queue with its messages; nothing happens when there is none, or only a topic of this name."""
         async with self._alone(name):
             masters = await self._brokers.every_master()
-            found = await self._look(attributes.check_name(name), masters)
+            found = await self._masters.look(attributes.check_name(name), masters)
             if _newest(name, found) is None:
                 return
             topics = [name, retry_topic(name, GROUP)]
             for topic in topics:
                 for address in masters.values():
-                    await self._tell(address, admin_requests.delete_topic(topic))
+                    await self._masters.ask(address, admin_requests.delete_topic(topic))
             for nameserver in self._brokers.session.nameservers:
                 for topic in topics:
-                    await self._tell(nameserver, admin_requests.delete_topic_route(topic))
+                    await self._masters.ask(nameserver, admin_requests.delete_topic_route(topic))
             self._brokers.routes.doubt(name)
 
     async def stats(self, name: str) -> QueueStats:
@@ -145,12 +138,7 @@ class KnownQueues:
 
     async def page(self, prefix: str, marker: str, count: int) -> tuple[list[KnownQueue], str]:
         """Return queues in the order of their names, after a marker; and the marker of the next page, or nothing."""
-        after = _name_of(marker)
-        table = await self._tables.get("")
-        names = sorted(name for name in table if name.startswith(prefix) and name > after)
-        chosen = names[:count]
-        following = base64.urlsafe_b64encode(chosen[-1].encode()).decode() if len(names) > count else ""
-        return [table[name] for name in chosen], following
+        return paged(await self._tables.get(""), prefix, marker, count)
 
     # Masters
 
@@ -161,25 +149,8 @@ class KnownQueues:
         self._known.forget(name)
         self._tables.forget("")
 
-    async def _look(self, name: str, masters: Mapping[str, str]) -> dict[str, TopicConfig | None]:
-        """Ask these masters for a topic; the error of one that does not answer."""
-        names = sorted(masters)
-        asked = [self._config(masters[one], name) for one in names]
-        return dict(zip(names, await asyncio.gather(*asked), strict=True))
-
-    async def _config(self, address: str, name: str) -> TopicConfig | None:
-        try:
-            return await self._brokers.session.ask(address, admin_requests.topic_config(name), _ASK_S)
-        except RefusedError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return None
-            raise
-        except GantryError:
-            self._brokers.doubt_masters()
-            raise
-
     async def _ask(self, name: str) -> KnownQueue | None:
-        found = await self._look(name, some_master(await self._brokers.masters()))
+        found = await self._masters.look(name, some_master(await self._brokers.masters()))
         queue = _newest(name, found)
         if queue is not None and any(not _has(config, queue) for config in found.values()):
             self._repair(queue, found)
@@ -187,7 +158,7 @@ class KnownQueues:
 
     async def _ask_all(self, _: str) -> dict[str, KnownQueue]:
         masters = some_master(await self._brokers.masters())
-        asked = [self._brokers.session.ask(one, admin_requests.topic_table(), _ASK_S) for one in masters.values()]
+        asked = [self._masters.ask(one, admin_requests.topic_table()) for one in masters.values()]
         merged: dict[str, KnownQueue] = {}
         for table in await asyncio.gather(*asked):
             for name, config in table.items():
@@ -203,7 +174,7 @@ class KnownQueues:
         try:
             await self._put(masters[home], queue, found[home])
         except RefusedError as error:
-            config = await self._config(masters[home], queue.name)
+            config = await self._masters.config(masters[home], queue.name)
             other = None if config is None else attributes.of_topic(queue.name, config.attributes)
             if other is None or other.incarnation == queue.incarnation:
                 raise error
@@ -220,32 +191,18 @@ class KnownQueues:
     async def _put(self, address: str, queue: KnownQueue, found: TopicConfig | None) -> None:
         if address not in self._grouped:
             config = GroupConfig(GROUP, retry_queues=PRIORITIES, retry_times_max=RETRIES_MAX)
-            await self._tell(address, admin_requests.put_group(config))
+            await self._masters.ask(address, admin_requests.put_group(config))
             self._grouped.add(address)
         old = None if found is None else attributes.of_topic(queue.name, found.attributes)
         if old is not None and old.incarnation != queue.incarnation:
             log.warning("%s: has the queue %s as it was before its deletion; deleted there too", address, queue.name)
-            await self._tell(address, admin_requests.delete_topic(queue.name))
+            await self._masters.ask(address, admin_requests.delete_topic(queue.name))
             found = None
         count = PRIORITIES if found is None else max(PRIORITIES, found.read_queues, found.write_queues)
         wanted = attributes.stored(queue)
         if found is not None:
             wanted = {key: value for key, value in wanted.items() if found.attributes.get(key) != value}
-        await self._tell(address, admin_requests.alter_topic(TopicConfig(queue.name, count, count), wanted))
-
-    async def _tell(self, address: str, question: Question[None]) -> None:
-        await self._brokers.session.ask(address, question, _ASK_S)
-
-    async def _routed(self, name: str, found: Found) -> None:
-        """Wait until the name servers know a new queue: a send that follows at once would not find it otherwise."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _ROUTE_S
-        while loop.time() < deadline:
-            route, _ = await self._brokers.session.look_up(questions.route(name))
-            if route is not None and {data.broker_name for data in route.queues} >= set(found):
-                break
-            await asyncio.sleep(_ROUTE_PAUSE_S)
-        self._brokers.routes.doubt(name)
+        await self._masters.ask(address, admin_requests.alter_topic(TopicConfig(queue.name, count, count), wanted))
 
     def _repair(self, queue: KnownQueue, found: Found) -> None:
         if queue.name in self._repairs or len(self._repairs) >= _REPAIRS_MAX:
@@ -257,7 +214,7 @@ class KnownQueues:
     async def _repaired(self, queue: KnownQueue, found: Found) -> None:
         try:
             async with self._alone(queue.name):
-                found = await self._look(queue.name, await self._brokers.masters())
+                found = await self._masters.look(queue.name, await self._brokers.masters())
                 newest = _newest(queue.name, found)
                 if newest is not None:
                     await self._write(newest, found)
@@ -315,10 +272,3 @@ def _has(config: TopicConfig | None, queue: KnownQueue) -> bool:
     if config is None or min(config.read_queues, config.write_queues) < PRIORITIES:
         return False
     return attributes.of_topic(queue.name, config.attributes) == queue
-
-
-def _name_of(marker: str) -> str:
-    try:
-        return base64.urlsafe_b64decode(marker.encode()).decode()
-    except (binascii.Error, UnicodeError) as error:
-        raise invalid("x-mns-marker is not the NextMarker of a page") from error

@@ -17,9 +17,10 @@ from gantry.queues import documents, subscriptions, userproperties, xmlin, xmlou
 from gantry.queues.attributes import whole
 from gantry.queues.calls import CallAnswer, QueueCall
 from gantry.queues.faults import QueueFaultError, invalid, malformed
+from gantry.queues.masters import paged
 from gantry.queues.publishing import Publishes
 from gantry.queues.subscriptions import TopicOptions, TopicSubscription, check_name, check_tag
-from gantry.queues.topictable import KnownTopics, of_name, paged
+from gantry.queues.topictable import KnownTopics, of_name
 
 PAGE_MAX = 1_000
 _DONE = CallAnswer(204)

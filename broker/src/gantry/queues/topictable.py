@@ -13,16 +13,13 @@ of its own.
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import TypeVar
 from weakref import WeakValueDictionary
 
-from gantry.client.requests import admin_requests, lag_requests, questions, topicstats
+from gantry.client.requests import admin_requests, lag_requests, topicstats
 from gantry.client.requests.lag_requests import Target
 from gantry.client.requests.question import Question
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
@@ -33,19 +30,16 @@ from gantry.model.topic import TopicConfig
 from gantry.pop.handle import RETRY_V1, retry_topic
 from gantry.queues import subscriptions
 from gantry.queues.faults import QueueFaultError, invalid
+from gantry.queues.masters import Found, Masters, paged
 from gantry.queues.subscriptions import KnownTopic, TopicOptions, TopicSubscription
 from gantry.transport.tasks import Tasks
 from gantry.wire.codes import ResponseCode
 
-T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _FRESH_S = 1.0
-_ASK_S = 3.0
-_ROUTE_S, _ROUTE_PAUSE_S = 3.0, 0.05
 _POPPED_S = 60.0  # after the end of a subscription; servers follow it within two seconds
 _REPAIRS_MAX = 20  # at a time
-_Found = Mapping[str, TopicConfig | None]  # by broker group; None: this master does not have it
 
 
 class KnownTopics:
@@ -59,6 +53,7 @@ class KnownTopics:
         self.on_change: Callable[[], None] = lambda: None
         self.on_end: Callable[[str, str], None] = lambda topic, identity: None
         self._brokers = brokers
+        self._masters = Masters(brokers)
         self._now_ms = now_ms
         self._known: Fresh[KnownTopic | None] = Fresh(self._ask, _FRESH_S)
         self._tables: Fresh[dict[str, KnownTopic]] = Fresh(self._ask_all, _FRESH_S)
@@ -85,13 +80,12 @@ class KnownTopics:
 
     async def page(self, prefix: str, marker: str, count: int) -> tuple[list[KnownTopic], str]:
         """Return topics in the order of their names, after a marker; and the marker of the next page, or nothing."""
-        table = await self.every()
-        return paged(table, prefix, marker, count)
+        return paged(await self.every(), prefix, marker, count)
 
     async def count(self, name: str) -> int:
         """Return how many messages the topic has on all masters, consumed ones too."""
         addresses = (await self._brokers.masters()).values()
-        asked = [self._brokers.session.ask(one, topicstats.topic_stats(name), _ASK_S) for one in addresses]
+        asked = [self._masters.ask(one, topicstats.topic_stats(name)) for one in addresses]
         found = await asyncio.gather(*asked)
         return sum(high - low for stats in found for low, high in stats.ends.values())
 
@@ -99,7 +93,7 @@ class KnownTopics:
         """Make a topic. Return False when it is there with equal settings; 409 when they differ, or it is a queue."""
         subscriptions.check_name(name, "Topic")
         async with self._lock(name):
-            found = await self._look(name, await self._brokers.every_master())
+            found = await self._masters.look(name, await self._brokers.every_master())
             if any(config is not None and httpqueue.is_queue(config.attributes) for config in found.values()):
                 raise QueueFaultError(409, "TopicAlreadyExist", f"{name} is a queue; a name is a queue or a topic")
             topic = _merged(name, found)
@@ -111,7 +105,7 @@ class KnownTopics:
                 return False
             now_s = self._now_ms() // 1000
             await self._write(KnownTopic(name, secrets.token_hex(8), settings, now_s, now_s), found)
-            await self._routed(name, found)
+            await self._masters.routed(name, found)
         self._changed(name)
         return True
 
@@ -127,7 +121,7 @@ class KnownTopics:
         """Delete a topic with its messages and subscriptions; nothing happens when there is none."""
         async with self._lock(name):
             masters = await self._brokers.every_master()
-            topic = _merged(name, await self._look(subscriptions.check_name(name, "Topic"), masters))
+            topic = _merged(name, await self._masters.look(subscriptions.check_name(name, "Topic"), masters))
             if topic is None:
                 return
             await self._tell_all(admin_requests.delete_topic(name))
@@ -135,7 +129,7 @@ class KnownTopics:
                 self.on_end(name, one.identity)
                 await self._drop_group(name, one)
             for nameserver in self._brokers.session.nameservers:
-                await self._tell(nameserver, admin_requests.delete_topic_route(name))
+                await self._masters.ask(nameserver, admin_requests.delete_topic_route(name))
             self._brokers.routes.doubt(name)
         self._changed(name)
 
@@ -208,30 +202,16 @@ class KnownTopics:
         self._tables.forget("")
         self.on_change()
 
-    async def _present(self, name: str) -> tuple[KnownTopic, _Found]:
+    async def _present(self, name: str) -> tuple[KnownTopic, Found]:
         """Return a topic, and what each master has of it, for a change."""
-        found = await self._look(subscriptions.check_name(name, "Topic"), await self._brokers.every_master())
+        found = await self._masters.look(subscriptions.check_name(name, "Topic"), await self._brokers.every_master())
         topic = _merged(name, found)
         if topic is None:
             raise no_topic(name)
         return topic, found
 
-    async def _look(self, name: str, masters: Mapping[str, str]) -> dict[str, TopicConfig | None]:
-        """Ask these masters for a topic; the error of one that does not answer."""
-        names = sorted(masters)
-        asked = [self._config(masters[one], name) for one in names]
-        return dict(zip(names, await asyncio.gather(*asked), strict=True))
-
-    async def _config(self, address: str, name: str) -> TopicConfig | None:
-        try:
-            return await self._brokers.session.ask(address, admin_requests.topic_config(name), _ASK_S)
-        except RefusedError as error:
-            if error.code == ResponseCode.TOPIC_NOT_EXIST:
-                return None
-            raise
-
     async def _ask(self, name: str) -> KnownTopic | None:
-        found = await self._look(name, some_master(await self._brokers.masters()))
+        found = await self._masters.look(name, some_master(await self._brokers.masters()))
         topic = _merged(name, found)
         is_due = name not in self._repairs and len(self._repairs) < _REPAIRS_MAX
         if topic is not None and is_due and any(_lacks(topic, config) for config in found.values()):
@@ -266,7 +246,7 @@ class KnownTopics:
         message when its group is deleted.
         """
         try:
-            table = await self._brokers.session.ask(address, admin_requests.topic_table(), _ASK_S)
+            table = await self._masters.ask(address, admin_requests.topic_table())
         except (UnreachableError, OutcomeUnknownError):
             if group not in self._last:
                 raise
@@ -274,7 +254,7 @@ class KnownTopics:
         topics = {name: subscriptions.of_attributes(name, config.attributes) for name, config in table.items()}
         return {name: topic for name, topic in topics.items() if topic is not None}
 
-    async def _write(self, topic: KnownTopic, found: _Found) -> None:
+    async def _write(self, topic: KnownTopic, found: Found) -> None:
         """Have all masters know a topic as it is given here."""
         masters = await self._brokers.masters()
         for group in sorted(found):
@@ -286,11 +266,11 @@ class KnownTopics:
         old = None if config is None else subscriptions.of_attributes(topic.name, config.attributes)
         if old is not None and old.identity != topic.identity:
             log.warning("%s: has the topic %s as it was before its deletion; deleted there too", address, topic.name)
-            await self._tell(address, admin_requests.delete_topic(topic.name))
+            await self._masters.ask(address, admin_requests.delete_topic(topic.name))
             config = None
         if config is None:
             config = TopicConfig(topic.name)
-        await self._tell(address, admin_requests.alter_topic(config, _changes(topic, config)))
+        await self._masters.ask(address, admin_requests.alter_topic(config, _changes(topic, config)))
 
     async def _begin_group(self, topic: str, one: TopicSubscription) -> None:
         """Make the group of a new subscription on all masters, at the end of what the topic has.
@@ -300,10 +280,10 @@ class KnownTopics:
         """
         for address in (await self._brokers.masters()).values():
             config = GroupConfig(one.group, retry_times_max=httpqueue.RETRIES_MAX)
-            await self._tell(address, admin_requests.put_group(config))
+            await self._masters.ask(address, admin_requests.put_group(config))
             end = lag_requests.reset(one.group, topic, Target(lag_requests.LATEST_MS))
             try:
-                await self._brokers.session.ask(address, end, _ASK_S)
+                await self._masters.ask(address, end)
             except RefusedError as error:
                 if error.code != ResponseCode.TOPIC_NOT_EXIST:
                     raise  # else it has nothing from before: the topic is made there next
@@ -323,21 +303,7 @@ class KnownTopics:
 
     async def _tell_all(self, question: Question[None]) -> None:
         for address in (await self._brokers.masters()).values():
-            await self._tell(address, question)
-
-    async def _tell(self, address: str, question: Question[None]) -> None:
-        await self._brokers.session.ask(address, question, _ASK_S)
-
-    async def _routed(self, name: str, found: _Found) -> None:
-        """Wait until the name servers know a new topic: a publish that follows at once would not find it otherwise."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + _ROUTE_S
-        while loop.time() < deadline:
-            route, _ = await self._brokers.session.look_up(questions.route(name))
-            if route is not None and {data.broker_name for data in route.queues} >= set(found):
-                break
-            await asyncio.sleep(_ROUTE_PAUSE_S)
-        self._brokers.routes.doubt(name)
+            await self._masters.ask(address, question)
 
 
 def no_topic(name: str) -> QueueFaultError:
@@ -355,19 +321,7 @@ def of_name(topic: KnownTopic, name: str) -> TopicSubscription:
     return found
 
 
-def paged(table: Mapping[str, T], prefix: str, marker: str, count: int) -> tuple[list[T], str]:
-    """Return entries in the order of their names, after a marker; and the marker of the next page, or nothing."""
-    try:
-        after = base64.urlsafe_b64decode(marker.encode()).decode()
-    except (binascii.Error, UnicodeError) as error:
-        raise invalid("x-mns-marker is not the NextMarker of a page") from error
-    names = sorted(name for name in table if name.startswith(prefix) and name > after)
-    chosen = names[:count]
-    following = base64.urlsafe_b64encode(chosen[-1].encode()).decode() if len(names) > count else ""
-    return [table[name] for name in chosen], following
-
-
-def _merged(name: str, found: _Found) -> KnownTopic | None:
+def _merged(name: str, found: Found) -> KnownTopic | None:
     known = [subscriptions.of_attributes(name, config.attributes) for config in found.values() if config is not None]
     return subscriptions.merged(one for one in known if one is not None)
 
