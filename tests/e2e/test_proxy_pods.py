@@ -65,21 +65,15 @@ def goes_on(orders: Orders, what: str) -> None:
     orders.until(lambda: len(orders.ledger(BOOK)) > before + MORE, f"messages are acknowledged after {what}")
 
 
-def die(orders: Orders, pod: str) -> None:
-    """At once, without a time to drain or to hand over."""
-    done = orders.kubectl("delete", "pod", "-n", HOME, pod, "--grace-period=0", "--force")
-    assert done.returncode == 0, done.stderr
-
-
 def test_clients_go_on_while_proxies_and_the_master_die_and_are_replaced(orders: Orders) -> None:
     producer = sending(orders)
     orders.until_producing(BOOK)
     for each in proxies(orders):  # whichever of them the producer is connected to
-        die(orders, each["metadata"]["name"])
+        orders.end_at_once(each["metadata"]["name"])
         goes_on(orders, "the death of a proxy")
         orders.until(lambda: is_served(orders), "there are two again")
     epoch = orders.epoch()
-    die(orders, orders.master())
+    orders.end_at_once(orders.master())
     orders.until(lambda: orders.epoch() > epoch, "another member leads")
     goes_on(orders, "the death of the master")
     before = {each["metadata"]["uid"] for each in proxies(orders)}

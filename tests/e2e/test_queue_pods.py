@@ -92,22 +92,16 @@ def goes_on(orders: Orders, what: str) -> None:
         orders.until(lambda: len(orders.ledger(book)) > before + MORE, f"messages are {done} after {what}")  # noqa: B023
 
 
-def die(orders: Orders, pod: str) -> None:
-    """At once, without a time to drain or to hand over."""
-    done = orders.kubectl("delete", "pod", "-n", HOME, pod, "--grace-period=0", "--force")
-    assert done.returncode == 0, done.stderr
-
-
 def test_clients_go_on_while_servers_and_the_master_die_and_are_replaced(orders: Orders) -> None:
     producer = running(orders, "send", QUEUE, "p", SENT, bound=("timeout", "900"))
     consumer = running(orders, "receive", QUEUE, GOT, END)
     orders.until_producing(SENT)
     for each in servers(orders):  # whichever of them a client is connected to
-        die(orders, each["metadata"]["name"])
+        orders.end_at_once(each["metadata"]["name"])
         goes_on(orders, "the death of a server")
         orders.until(lambda: is_served(orders), "there are two again")
     epoch = orders.epoch()
-    die(orders, orders.master())
+    orders.end_at_once(orders.master())
     orders.until(lambda: orders.epoch() > epoch, "another member leads")
     goes_on(orders, "the death of the master")
     before = uids(orders)

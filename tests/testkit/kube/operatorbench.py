@@ -231,6 +231,18 @@ class Bench:
         self.server.writes.clear()
         return self
 
+    def serves(self, component: str, ready: int = 2) -> None:
+        """The controller of the Deployment of proxies or HTTP queues has made its pods."""
+        deployment = self.server.documents[f"/apis/apps/v1/namespaces/messaging/deployments/orders-{component}"]
+        count = deployment["spec"]["replicas"]
+        deployment["status"] = {"replicas": count, "updatedReplicas": count, "readyReplicas": ready}
+        for number in range(count):
+            labels = {"gantrymq.io/cluster": "orders", "gantrymq.io/component": component}
+            about = {"name": f"orders-{component}-7f-{number}", "uid": f"u-{component}-{number}", "labels": labels}
+            status = {"conditions": [{"type": "Ready", "status": str(number < ready)}]}
+            spec = {"containers": [{"name": component, "image": "image:1"}]}
+            self.server.documents[f"{PODS}/{about['name']}"] = {"metadata": about, "status": status, "spec": spec}
+
     def conditions(self) -> dict[str, tuple[str, str]]:
         found = self.server.documents[PATH]["status"]["conditions"]
         return {each["type"]: (each["status"], each["reason"]) for each in found}

@@ -207,6 +207,11 @@ class Orders:
         self._api.apply(yaml.safe_dump(pod))
         self.until(lambda: self.is_ready(path), "the client is ready")
 
+    def end_at_once(self, pod: str) -> None:
+        """Without a time to drain or to hand over."""
+        done = self.kubectl("delete", "pod", "-n", HOME, pod, "--grace-period=0", "--force")
+        assert done.returncode == 0, done.stderr
+
     def producer(
         self, book: str, prefix: str, seconds: int, topic: str = "tea", pause_ms: float = 5.0
     ) -> subprocess.Popen[str]:

@@ -31,25 +31,12 @@ def with_proxies(bench: Bench, **proxy: object) -> Bench:
     return bench
 
 
-def runs(bench: Bench, ready: int = 2) -> None:
-    """The Deployment's controller has made its pods."""
-    deployment = bench.server.documents[DEPLOYMENT]
-    count = deployment["spec"]["replicas"]
-    deployment["status"] = {"replicas": count, "updatedReplicas": count, "readyReplicas": ready}
-    for number in range(count):
-        labels = {"gantrymq.io/cluster": "orders", "gantrymq.io/component": "proxy"}
-        about = {"name": f"orders-proxy-7f-{number}", "uid": f"u-p{number}", "labels": labels}
-        status = {"conditions": [{"type": "Ready", "status": str(number < ready)}]}
-        spec = {"containers": [{"name": "proxy", "image": "image:1"}]}
-        bench.server.documents[f"{PODS}/{about['name']}"] = {"metadata": about, "status": status, "spec": spec}
-
-
 def working(**proxy: object) -> Bench:
     """A cluster with proxies that are ready."""
     bench = with_proxies(Bench().works(), **proxy)
     bench.once()
     bench.once()
-    runs(bench)
+    bench.serves("proxy")
     bench.once()
     bench.server.writes.clear()
     return bench
@@ -94,13 +81,13 @@ def test_the_field_brings_them_and_pods_come_after_their_keys() -> None:
     assert (owner["kind"], owner["uid"]) == ("Service", bench.server.documents[SERVICE]["metadata"]["uid"])
     assert len(keys(bench)) == 64
     assert bench.once() == SOON_S and bench.conditions()["ProxyReady"] == ("False", "RollingUpdate")
-    runs(bench, ready=0)
+    bench.serves("proxy", ready=0)
     assert bench.once() == SOON_S
     assert bench.conditions()["Ready"] == ("False", "NoProxy")
-    runs(bench, ready=1)
+    bench.serves("proxy", ready=1)
     assert bench.once() == SOON_S
     assert bench.conditions()["ProxyReady"] == ("False", "PodsNotReady") and bench.conditions()["Ready"][0] == "True"
-    runs(bench)
+    bench.serves("proxy")
     bench.once()
     assert bench.conditions()["ProxyReady"] == ("True", "AllReady")
     assert bench.server.documents[PATH]["status"]["proxy"] == {

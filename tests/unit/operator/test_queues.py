@@ -41,26 +41,13 @@ def queues(**more: object) -> Document:
     return {"users": {"secretName": "callers"}, **more}
 
 
-def runs(bench: Bench, ready: int = 2) -> None:
-    """The Deployment's controller has made its pods."""
-    deployment = bench.server.documents[DEPLOYMENT]
-    count = deployment["spec"]["replicas"]
-    deployment["status"] = {"replicas": count, "updatedReplicas": count, "readyReplicas": ready}
-    for number in range(count):
-        labels = {"gantrymq.io/cluster": "orders", "gantrymq.io/component": "queues"}
-        about = {"name": f"orders-queues-7f-{number}", "uid": f"u-q{number}", "labels": labels}
-        status = {"conditions": [{"type": "Ready", "status": str(number < ready)}]}
-        spec = {"containers": [{"name": "queues", "image": "image:1"}]}
-        bench.server.documents[f"{PODS}/{about['name']}"] = {"metadata": about, "status": status, "spec": spec}
-
-
 def working(users: Document | None = None) -> Bench:
     """A cluster with HTTP queues that are ready."""
     bench = given(Bench().works(), queues=queues())
     bench.server.documents[USERS] = users or callers(b"app secret\n")
     bench.once()
     bench.once()
-    runs(bench)
+    bench.serves("queues")
     bench.once()
     bench.server.writes.clear()
     return bench
@@ -90,10 +77,10 @@ def test_the_field_brings_them_with_keys_and_users_and_an_unchanged_cluster_cost
     paths = [each["path"] for source in volume["projected"]["sources"] for each in source["secret"]["items"]]
     assert {told["--handle-key-file"], told["--queues-users"]} == {f"{mount['mountPath']}/{path}" for path in paths}
     assert "subPath" not in mount, "a kubelet does not follow changes of a single file"
-    runs(bench, ready=0)
+    bench.serves("queues", ready=0)
     bench.once()
     assert bench.conditions()["Ready"] == ("False", "NoQueues")
-    runs(bench)
+    bench.serves("queues")
     bench.once()
     assert bench.conditions()["QueuesReady"] == ("True", "AllReady") and bench.conditions()["Ready"][0] == "True"
     assert "ProxyReady" not in bench.conditions()
