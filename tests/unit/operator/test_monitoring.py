@@ -31,7 +31,7 @@ def exposed() -> set[str]:
 
 
 def of_proxies() -> set[str]:
-    return typed(ProxyMetrics(Counter({("SendMessage", "OK"): 1}), lambda: dict.fromkeys(KINDS, 0)).text())
+    return typed(ProxyMetrics(Counter({("SendMessage", "OK"): 1}), lambda: dict.fromkeys(KINDS, 0), lambda: "c").text())
 
 
 def of_queues() -> set[str]:

@@ -84,7 +84,6 @@ class DelayHandlers:
         self._clock = clock
         self._broker_name = broker_name
         self._unseen: dict[asyncio.Event, int] = {}  # which log offset each waits for
-        store.dispatched.listen(self._dispatched)
 
     def offsets(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_DELAY_OFFSET: the document, as it would be saved now."""
@@ -132,6 +131,8 @@ class DelayHandlers:
         if len(self._unseen) >= _UNSEEN_MAX:
             return _busy(command)
         seen = asyncio.Event()
+        if not self._unseen:
+            self._store.dispatched.listen(self._dispatched)
         self._unseen[seen] = wanted
         try:
             async with asyncio.timeout(SEEN_S):
@@ -140,6 +141,8 @@ class DelayHandlers:
             return _busy(command)
         finally:
             del self._unseen[seen]
+            if not self._unseen:
+                self._store.dispatched.ignore(self._dispatched)
         one = self._named(headers.parse(command.code, command.ext))
         return refusal(command, one) if isinstance(one, Refusal) else act(one)
 

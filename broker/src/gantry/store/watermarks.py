@@ -36,7 +36,11 @@ class Watermark:
 
     def listen(self, listener: Listener) -> None:
         """Register a listener that is called with the offset after every advance, in the order of registration."""
-        self._listeners.append(listener)
+        self._listeners = [*self._listeners, listener]
+
+    def ignore(self, listener: Listener) -> None:
+        """Call a listener no more."""
+        self._listeners = [one for one in self._listeners if one != listener]
 
     def advance(self, offset: int) -> None:
         """Move the mark up and call the listeners; offsets at or below the current mark are ignored."""
