@@ -9,6 +9,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from pathlib import Path
 
@@ -97,12 +98,15 @@ def test_status_and_lists_show_what_is_open_and_what_a_person_has_to_look_at(stu
     assert ids("exhausted", "--resends-max", "3") == ["named"] and ids("exhausted") == []
     assert ids("stuck", "--stuck-after", "60") == ["m1"]
     assert ids("overdue", "--overdue-after", "60") == ["named", "m1", "m2", "m2"]  # two of them without a place
-    stubs.do("UPDATE guarantee_log SET received_at_ms = 4000000000000")  # after now, as after any time that is long
-    assert ids("stuck", "--stuck-after", "60") == []
+    stubs.do(f"UPDATE guarantee_log SET received_at_ms = {time.time_ns() // 1_000_000}")
+    assert ids("stuck", "--stuck-after", "86400") == []
     assert call(stubs, "list", "closed").err == "nothing is closed\n"
     assert call(stubs, "list", "open").out.splitlines()[0].split()[0] == "MESSAGE_ID"
     stubs.do("UPDATE guarantee_log SET effect = 'processing', owner = 'w1', owner_until_ms = 5")
     assert ids("unsettled", "--group", "packing") == ["m1"]
+    stubs.log("x1", "elsewhere")  # of a group that is not declared, and has no stubs here
+    stubs.do("UPDATE guarantee_log SET effect = 'processing', owner_until_ms = 5 WHERE message_id = 'x1'")
+    assert sorted(map(str, ids("unsettled"))) == ["m1", "x1"]
 
 
 @pytest.mark.shows(
@@ -144,8 +148,10 @@ def test_forget_deletes_what_is_finished_and_old(stubs: Stubs) -> None:
     stubs.do("UPDATE guarantee_delivery SET state = 'confirmed' WHERE message_id = 'm1'")
     stubs.log("m1", "packing", offset=3)
     stubs.log("m2", "packing", offset=9)
+    for number in range(3):  # of a group that is not declared, and has no stubs here
+        stubs.log(f"x{number}", "elsewhere", offset=number)
     assert told(stubs, "forget", "--older-than", "36000") == [{"log_rows": 0, "messages": 0}]
-    assert told(stubs, "forget", "--older-than", "1") == [{"log_rows": 1, "messages": 1}]
+    assert told(stubs, "forget", "--older-than", "1") == [{"log_rows": 3, "messages": 1}]
     assert stubs.ask("SELECT message_id FROM guarantee_stub") == [("m2",)]
 
 

@@ -158,6 +158,21 @@ async def test_a_receiver_that_hangs_holds_up_neither_the_other_channel_nor_the_
         assert await asyncio.wait_for(asyncio.to_thread(lambda: "free"), 30) == "free"
 
 
+async def test_a_channel_that_is_down_for_days_does_not_silence_the_other_one(
+    stubs: Stubs, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Ahead()
+    async with mail_server() as post, hook_server() as hook:
+        hook.answers = [500] * 1000
+        told = teller(stubs, clock, mail_to(post), Webhook(hook.url, SECRET))
+        for number in range(20):
+            stubs.write(f"new{number}")
+            clock.ms += 60_000
+            await told.one_pass(["packing"])
+        assert len(post.mails) == 20
+        assert told.waiting > 0 and "webhook took no digest for long" in caplog.text
+
+
 async def test_full_digests_come_with_growing_pauses(stubs: Stubs) -> None:
     clock = Ahead()
     async with hook_server() as hook:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -10,6 +11,7 @@ import pytest
 from gantry.guarantee.statements import MISSING_COLUMNS, statements
 from testkit.guaranteetables import DATABASES, GROUPS, Logged, Rules, Stub, Tables, opened
 
+LISTS = ("exhausted", "stuck", "overdue")
 THIS = {"message_id": "m1", "consumer_group": GROUPS[0]}
 
 
@@ -53,9 +55,10 @@ def test_an_attempt_that_no_broker_took_does_not_count_and_leaves_the_rest_as_it
     asked = tables.of(f"{asked} guarantee_delivery WHERE message_id = 'm1' AND consumer_group = :group")
     assert tables.run(tables.say.claim, **THIS, resends=0, next_resend_at_ms=50) == 1
     assert tables.ask(asked, group=GROUPS[0]) == [(1, 1, 0, None, 0, 50)]
-    assert tables.run(tables.say.postpone, **THIS, resends=0, next_resend_at_ms=60, is_rearmed=1) == 0  # a later one
-    assert tables.run(tables.say.postpone, **THIS, resends=1, next_resend_at_ms=60, is_rearmed=1) == 1
-    assert tables.ask(asked, group=GROUPS[0]) == [(1, 0, 1, None, 0, 60)]
+    undo = {**THIS, "next_resend_at_ms": 60, "is_rearmed": 1, "told_at_ms": 5, "tell_after_ms": 6}
+    assert tables.run(tables.say.postpone, **undo, resends=0) == 0  # a later one
+    assert tables.run(tables.say.postpone, **undo, resends=1) == 1
+    assert tables.ask(asked, group=GROUPS[0]) == [(1, 0, 1, 5, 6, 60)]
     assert tables.run(tables.say.claim, **THIS, resends=1, next_resend_at_ms=70) == 1
     tables.rollback()
 
@@ -67,7 +70,7 @@ def test_topics_of_what_is_due_and_overdue_messages_nobody_was_told_of(tables: T
     topics = {topic for (topic,) in tables.ask(tables.say.copies, **this)}
     assert topics == {None, "%RETRY%packing"}  # also of the newest behind many older ones
     assert tables.ask(tables.say.copies, **{**this, "now_ms": -1}) == []
-    overdue = {**this, "rows_max": 10, "before_ms": 50}
+    overdue = {**this, "rows_max": 10, "before_ms": 50, "resends_max": 3}
     # The others have no place: nobody sent them, though they were due.
     found = [row[0] for row in tables.ask(tables.say.overdue_untold, **overdue)]
     assert found == ["m0", "m1", "m2", "m3", "placed"]
@@ -76,5 +79,31 @@ def test_topics_of_what_is_due_and_overdue_messages_nobody_was_told_of(tables: T
     assert tables.ask(tables.say.overdue_untold, **overdue) == []
     for name in ("exhausted", "stuck", "overdue", "unsettled"):  # as /metrics counts them
         said = f"SELECT COUNT(*) FROM (\n{getattr(statements(tables.dialect, 'named'), name)}) listed"
-        assert len(tables.ask(tables.of(said), **overdue, resends_max=0)) == 1
+        assert len(tables.ask(tables.of(said), **overdue)) == 1
+    tables.rollback()
+
+
+def test_a_portion_leaves_out_topics_that_no_broker_takes(tables: Tables) -> None:
+    given = {**Rules().parameters(), "rows_max": 9}
+    for topics, count in (('["Returns"]', 4), ('["Returns", "Orders"]', 0)):
+        assert len(tables.ask(tables.say.free_but, **given, topics=topics)) == count
+    tables.rollback()
+
+
+def test_each_open_delivery_that_stays_due_is_in_one_list_for_a_person(tables: Tables) -> None:
+    far = 10**13  # logged by a clock that was ahead
+    passed, ahead = ("Orders", "broker-a", 0, 5), ("Orders", "broker-a", 0, 99)
+    kinds = itertools.product((None, passed, ahead), (None, 0, far), (0, 3), (False, True))
+    names = []
+    for number, (place, logged_ms, resends, is_rearmed) in enumerate(kinds):
+        names.append(f"case {number}")
+        Stub(names[-1], place=place, resends=resends, is_rearmed=is_rearmed).write(tables)
+        if logged_ms is not None:
+            Logged(names[-1], ("Orders", "broker-b", 0, number), received_ms=logged_ms).write(tables)
+    Logged("passes", ("Orders", "broker-a", 0, 9)).write(tables)
+    given = {**Rules().parameters(), "before_ms": 50}
+    found = [row[0] for name in LISTS for row in tables.ask(getattr(tables.say, name), **given)]
+    assert sorted(each for each in found if each in names) == sorted(names)
+    untold = [row[0] for name in LISTS for row in tables.ask(getattr(tables.say, f"{name}_untold"), **given)]
+    assert sorted(untold) == sorted(found)
     tables.rollback()

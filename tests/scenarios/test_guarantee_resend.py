@@ -233,10 +233,10 @@ async def test_one_group_whose_rows_fail_does_not_stop_the_others(
     async with running_cluster(tmp_path / "brokers") as cluster, resending(cluster, stubs) as (resender, _):
         claim = resender._claim
 
-        def fails(group: str, rows_max: int):  # type: ignore[no-untyped-def]
+        def fails(group: str, *more: object):  # type: ignore[no-untyped-def]
             if group == "billing":
                 raise psycopg.errors.DeadlockDetected("deadlock")
-            return claim(group, rows_max)
+            return claim(group, *more)
 
         monkeypatch.setattr(resender, "_claim", fails)
         counts = await resender.one_pass()

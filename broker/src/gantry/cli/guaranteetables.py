@@ -16,8 +16,9 @@ from gantry.errors import ConfigError, GantryError
 from gantry.guarantee import byhand, migration, rules
 from gantry.guarantee.databases import BlockingDatabase
 from gantry.guarantee.dialects import Dialect
+from gantry.guarantee.housekeeping import FORGOTTEN_MAX
 from gantry.guarantee.producing import declare
-from gantry.guarantee.statements import FORGOTTEN_MAX, Statements
+from gantry.guarantee.statements import Statements
 from gantry.guarantee.steps import Query, Steps
 
 _DAY_MS = 86_400_000

@@ -13,6 +13,7 @@ from gantry.guarantee.statements import DELIVERY_COLUMNS, LOG_COLUMNS, Statement
 from gantry.guarantee.steps import Query, Steps
 
 Found = dict[str, object]
+GROUPS_MAX = 10_000
 SETTLING = ("rearm", "close", "confirm")
 _STUB_COLUMNS = (
     "topic", "message_keys", "tags", "properties", "status", "groups_expected", "created_at_ms", "changed_at_ms",
@@ -62,10 +63,22 @@ def shown(say: Statements, message_id: str) -> Steps[Found | None]:
 
 
 def every_group(say: Statements, now_ms: int) -> Steps[list[str]]:
-    """Return the groups that are declared, and those that have open deliveries without."""
+    """Return the groups that are declared, and those that have open deliveries or log rows without."""
     declared = (yield Query(say.declared, {})).rows
     with_open = (yield Query(say.backlog, {"now_ms": now_ms})).rows
-    return sorted({str(group) for _, group, _ in declared} | {str(row[0]) for row in with_open})
+    logged = yield from logged_groups(say)
+    return sorted({str(group) for _, group, _ in declared} | {str(row[0]) for row in with_open} | set(logged))
+
+
+def logged_groups(say: Statements) -> Steps[list[str]]:
+    """Return the groups that have log rows, each by one look into an index."""
+    found: list[str] = []
+    while len(found) < GROUPS_MAX:
+        ((group,),) = (yield Query(say.logged_group, {"after": found[-1] if found else ""})).rows
+        if group is None:
+            break
+        found.append(str(group))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

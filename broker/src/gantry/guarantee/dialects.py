@@ -38,13 +38,22 @@ class Dialect:
     groups_count: str  # its length
     places: str  # rows `p(message_id, copy_topic, broker, queue_id, queue_offset)` from the JSON array :places
     style: str  # the usual driver's parameter style
+    now_ms: str  # the database's clock
     due_ms: str  # when a stub is due: not later by the database's clock, for a producer whose clock is ahead
     # End of a SELECT of deliveries `d` that takes only rows nobody else has locked.  None for MySQL and MariaDB: they
     # lock what they read before they sort, so that others find nothing and consumers wait.
     skip_locked: str = ""
+    # What begins and ends a limit for transactions that stand still; none on SQLite, whose locks are the process's.
+    idle_limit: tuple[str, ...] = ()
 
 
 _PLACE_COLUMNS = ("message_id", "copy_topic", "broker", "queue_id", "queue_offset")
+
+
+_POSTGRESQL_NOW = "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"
+_SQLITE_NOW = "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"
+_MYSQL_NOW = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"
+_IDLE_S = 60  # of a transaction between two statements
 
 
 def _due(least: str, now_ms: str) -> str:
@@ -72,7 +81,10 @@ def _mysql(name: str, collation: str) -> Dialect:
         groups_count="JSON_LENGTH(:consumer_groups)",
         places=f"JSON_TABLE(:places, '$[*]' COLUMNS ({columns})) AS p",
         style="pyformat",
-        due_ms=_due("LEAST", "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)"),
+        now_ms=_MYSQL_NOW,
+        due_ms=_due("LEAST", _MYSQL_NOW),
+        # Of the connection: also one that is idle in a transaction.
+        idle_limit=(f"SET SESSION wait_timeout = {_IDLE_S}", "SET SESSION wait_timeout = DEFAULT"),
     )
 
 
@@ -92,7 +104,9 @@ POSTGRESQL = Dialect(
     places="jsonb_to_recordset(CAST(:places AS jsonb)) AS "
     "p(message_id text, copy_topic text, broker text, queue_id integer, queue_offset bigint)",
     style="pyformat",
-    due_ms=_due("LEAST", "CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000 AS BIGINT)"),
+    now_ms=_POSTGRESQL_NOW,
+    due_ms=_due("LEAST", _POSTGRESQL_NOW),
+    idle_limit=(f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_S}s'",),
     skip_locked="\nFOR UPDATE OF d SKIP LOCKED",
 )
 SQLITE = Dialect(
@@ -112,7 +126,8 @@ SQLITE = Dialect(
     + ", ".join(f"json_extract(value, '$.{column}') AS {column}" for column in _PLACE_COLUMNS)
     + " FROM json_each(:places)) AS p",
     style="named",
-    due_ms=_due("MIN", "CAST((julianday('now') - 2440587.5) * 86400000 AS INTEGER)"),
+    now_ms=_SQLITE_NOW,
+    due_ms=_due("MIN", _SQLITE_NOW),
 )
 MYSQL = _mysql("mysql", "utf8mb4_0900_bin")
 MARIADB = _mysql("mariadb", "utf8mb4_nopad_bin")

@@ -2,8 +2,8 @@
 
     exhausted    sent again as often as allowed, and no sign of it
     stuck        arrived long ago and not confirmed: a worker died in between, or its effect was refused
-    overdue      due for long, and its group neither passed its place nor saw it: does the group run?  Or it has no
-                 place: no broker takes messages, or no resend ran
+    overdue      due for long, and neither seen by its group nor sent again: does the group run, does a broker take
+                 messages of this topic, do resends run?
 
 A digest has what is not told yet, of all groups.  Its cases are claimed before they are told (`tell`): the process that
 claimed them offers the digest to each channel until the channel took it, with growing pauses, and renews its claim
@@ -12,6 +12,9 @@ another one tells its cases when the claim ran out; a receiver recognises the sa
 
 A case that was told and is sent again later is a new one.  After a digest that was full the next one waits, up to an
 hour: a group that is down for a day must not write a mail for each of its messages.
+
+A channel that takes nothing for long must not silence the others: when too many digests wait for it, the oldest one
+that some channel took is told, and a log line says who did not take it.
 
 Nothing here holds up a resend: `Teller.one_pass` is a task of its own, channels have threads of their own, and each
 offer has a time-out.
@@ -183,7 +186,7 @@ class Teller:
 
     async def _claim_next(self, groups: Sequence[str]) -> None:
         now_ms = self._clock.now_ms()
-        if len(self._held) >= _HELD_MAX or now_ms < self._next_ms <= now_ms + _PAUSE_MAX_S * 1000:
+        if now_ms < self._next_ms <= now_ms + _PAUSE_MAX_S * 1000 or not await self._has_room():
             return
         until_ms = now_ms + int(self._rules.claim_s * 1000)
         found: list[Case] = []
@@ -198,6 +201,19 @@ class Teller:
             for case in found:
                 log.warning("%s", case.line(has_keys=False))
             self._held.append(_Held(Digest(tuple(found)), until_ms))
+
+    async def _has_room(self) -> bool:
+        """Whether another digest may wait for channels; the oldest one that some channel took gives way."""
+        if len(self._held) < _HELD_MAX:
+            return True
+        told = next((held for held in self._held if held.took), None)
+        if told is None:
+            return False
+        names = ", ".join(sorted({channel.name for channel in self._channels} - told.took))
+        log.warning("%s took no digest for long, and does not get that of %d cases", names, len(told.digest.cases))
+        await self._database.run(_mark(self._say, told.digest.cases, self._clock.now_ms()))
+        self._held.remove(told)
+        return True
 
     def _claim(self, group: str, cases_max: int, now_ms: int, until_ms: int) -> Steps[list[Case]]:
         texts = {

@@ -8,7 +8,8 @@ stored.  Any number of processes share the work: of two that saw the same delive
 What can go wrong in between, and what it costs:
 
     the process dies after a claim         an attempt; due again after its backoff
-    no broker takes the message now        nothing: the attempt is not counted, and the group's pass ends
+    no broker takes the message now        nothing: the attempt is not counted, and its topic waits for the next pass,
+                                           behind all that is due; after long a person is told
     a broker refuses the message           an attempt; after the last one a person is told (`people`)
     the answer does not come               an attempt; perhaps a copy more, which has no second effect
     the new place cannot be stored         it is kept and stored by the next pass; a copy more if the process dies
@@ -23,6 +24,7 @@ letter of it.
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,7 +36,7 @@ from gantry.client.producer import Producer
 from gantry.client.results import QueueProgress, SendResult
 from gantry.clock import Clock
 from gantry.errors import GantryError, NotMasterError, OutcomeUnknownError, RefusedError, UnreachableError
-from gantry.guarantee import rules
+from gantry.guarantee import byhand, rules
 from gantry.guarantee.databases import Database
 from gantry.guarantee.producing import message_of
 from gantry.guarantee.statements import MISSING_COLUMNS, Statements
@@ -50,6 +52,7 @@ _PORTION_BYTES = 8 << 20  # of bodies; above it the next portion is smaller
 _GROUPS_AT_ONCE = 4
 _PLACES_MAX = 10_000  # that wait for the database
 _BUSY = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE)
+_TOPICS_AWAY_MAX = 16  # after so many that no broker takes the group's pass ends
 _TOPICS_MAX = 1000  # of what is due to one group, whose progress is asked
 Row = Mapping[str, object]
 
@@ -96,6 +99,7 @@ class Resender:
     ) -> None:
         self.backlog: Sequence[Backlog] = ()
         self.measured_ms = 0
+        self._logged: Sequence[str] = ()
         self._database = database
         self._say = say
         self._producer = producer
@@ -139,13 +143,15 @@ class Resender:
         return counts
 
     async def groups(self) -> list[str]:
-        """Return the groups that are declared, and those of stubs that named their groups themselves."""
+        """Return the groups that are declared, those of stubs that named them, and those that logged anything."""
         now_ms = self._clock.now_ms()
         if not self.measured_ms or not 0 <= now_ms - self.measured_ms < self._limits.measure_s * 1000:
             self.backlog = await self._database.run(_backlog(self._say, now_ms))
+            self._logged = await self._database.run(byhand.logged_groups(self._say))
             self.measured_ms = now_ms
         declared = await self._database.run(_rows(self._say.declared, {}))
         found = {str(group) for _, group, _ in declared} | {each.consumer_group for each in self.backlog}
+        found |= set(self._logged)
         return sorted(found & set(self._limits.groups) if self._limits.groups else found)
 
     async def _of_group(self, group: str, counts: ResendCounts) -> None:
@@ -159,13 +165,13 @@ class Resender:
             return
         await self._note_progress(group, sorted(str(topic) for topic in topics if topic is not None), counts)
         left, portion = self._limits.rows_max, _PORTION_MIN
-        while left > 0 and not self._is_ending:
-            claimed = await self._database.run(self._claim(group, min(left, portion)))
+        without: set[str] = set()  # topics that no broker takes in this pass
+        while left > 0 and len(without) < _TOPICS_AWAY_MAX and not self._is_ending:
+            claimed = await self._database.run(self._claim(group, min(left, portion), sorted(without)))
             if not claimed:
                 return
             left -= len(claimed)
-            if not await self._send_all(claimed, is_orderly, counts):
-                return
+            without |= await self._send_all(claimed, is_orderly, counts)
             size = sum(_size(row) for row in claimed)
             portion = max(_PORTION_MIN // 4, portion // 4) if size > _PORTION_BYTES else min(_PORTION_MAX, portion * 2)
 
@@ -204,10 +210,11 @@ class Resender:
             if rows:
                 await self._database.run(_each(self._say.progress, sorted(rows, key=_place_of)))
 
-    def _claim(self, group: str, rows_max: int) -> Steps[list[Row]]:
-        now_ms = self._clock.now_ms()
-        values = {"consumer_group": group, "now_ms": now_ms, "rows_max": rows_max}
-        answer = yield Query(self._say.free, {**values, "resends_max": self._limits.resends_max})
+    def _claim(self, group: str, rows_max: int, without: Sequence[str] = ()) -> Steps[list[Row]]:
+        now_ms, resends_max = self._clock.now_ms(), self._limits.resends_max
+        values = {"consumer_group": group, "now_ms": now_ms, "rows_max": rows_max, "resends_max": resends_max}
+        but = Query(self._say.free_but, {**values, "topics": json.dumps(without)})
+        answer = yield but if without else Query(self._say.free, values)
         found = [dict(zip(MISSING_COLUMNS, row, strict=True)) for row in answer.rows]
         found.sort(key=lambda row: str(row["message_id"]))  # so that two processes never wait for each other in a ring
         ours: list[Row] = []
@@ -223,8 +230,8 @@ class Resender:
         backoff_ms, backlog_ms = int(self._limits.backoff_s * 1000), int(self._limits.backlog_s * 1000)
         return rules.next_resend_ms(now_ms, attempts, backoff_ms, backlog_ms)
 
-    async def _send_all(self, claimed: Sequence[Row], is_orderly: bool, counts: ResendCounts) -> bool:
-        """Send what was claimed, together; False when brokers take nothing at the moment."""
+    async def _send_all(self, claimed: Sequence[Row], is_orderly: bool, counts: ResendCounts) -> set[str]:
+        """Send what was claimed, together; return the topics of which brokers take nothing at the moment."""
         results = await self.together([self._send(row, is_orderly, counts) for row in claimed])
         put_off = [row for row, result in zip(claimed, results, strict=True) if result is False]
         await self._store_places([result for result in results if isinstance(result, dict)])
@@ -233,15 +240,17 @@ class Resender:
         for result in results:  # behind the places of the others
             if isinstance(result, BaseException):
                 raise result
-        return not put_off
+        taken = {str(row["topic"]) for row, result in zip(claimed, results, strict=True) if result is not False}
+        return {str(row["topic"]) for row in put_off} - taken
 
     def _postpone(self, rows: Sequence[Row]) -> Steps[None]:
+        """Put rows behind all that is due, due as before; since when they are due is kept for people."""
         now_ms = self._clock.now_ms()
-        by = {"now_ms": now_ms, "changed_by": self._limits.service, "next_resend_at_ms": self._due_ms(now_ms, 1)}
+        by = {"now_ms": now_ms, "changed_by": self._limits.service, "next_resend_at_ms": now_ms}
         for row in rows:
-            named = {"message_id": row["message_id"], "consumer_group": row["consumer_group"]}
-            values = {**named, **by, "resends": _claimed(row), "is_rearmed": row["is_rearmed"]}
-            yield Query(self._say.postpone, values)
+            kept = {name: row[name] for name in ("message_id", "consumer_group", "is_rearmed", "told_at_ms")}
+            since_ms = row["tell_after_ms"] or row["next_resend_at_ms"] or 1
+            yield Query(self._say.postpone, {**kept, **by, "resends": _claimed(row), "tell_after_ms": since_ms})
 
     async def _store_places(self, places: Sequence[dict[str, object]]) -> None:
         """Store places, with those that could not be stored before; a later resend's place is never overwritten."""

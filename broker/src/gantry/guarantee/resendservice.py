@@ -2,7 +2,11 @@
 
 A database or a cluster that does not answer ends no process: the next pass tries again, and /readyz says so meanwhile,
 also when a pass hangs.  Telling has a task of its own, because a mail server that hangs must not hold up a message.
-Each pass looks at the version of the tables first: a process that was left running by an upgrade touches nothing.
+Each pass looks at the version of the tables first: a process that was left running by an upgrade touches nothing.  Nor
+does one whose clock is far from that of the database: it would take everything for due, or nothing.
+
+A process that stands still within a transaction (a machine that is suspended) would hold up all others by its locks:
+the database ends such a transaction after a minute (`IdleLimited`).
 """
 
 from __future__ import annotations
@@ -15,8 +19,10 @@ from dataclasses import dataclass, field
 from gantry.client.admin import Admin
 from gantry.client.producer import Producer
 from gantry.clock import Clock, SystemClock
+from gantry.errors import GantryError
 from gantry.guarantee import migration
 from gantry.guarantee.databases import Database
+from gantry.guarantee.idle import IdleLimited
 from gantry.guarantee.metrics import CASES_MAX, GuaranteeMetrics
 from gantry.guarantee.people import Channel, Teller, TellingRules
 from gantry.guarantee.resending import ResendCounts, Resender, ResendRules
@@ -28,7 +34,12 @@ from gantry.transport.tasks import cancelled
 log = logging.getLogger(__name__)
 
 _LEAVE_S = 10.0  # for the portion under way when the process is stopped
+_SKEW_MAX_S = 600  # between the clock of this process and that of the database
 _QUIET_MIN_S = 120.0  # without a good pass: not ready
+
+
+class ClockError(GantryError):
+    """The clock of this process and that of the database differ."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +70,7 @@ class ResendService:
         clock = clock or SystemClock()
         self.http_port = settings.http_port
         self._settings = settings
-        self._database = database
+        self._database = database = IdleLimited(database, say.idle_limit)
         self._say = say
         self._clock = clock
         self._producer = Producer("gantry-guarantee", nameserver=settings.nameserver)
@@ -104,14 +115,14 @@ class ResendService:
 
     async def resend(self) -> ResendCounts:
         """Run one pass of resends; raises what went wrong."""
-        await self._database.run(_checked(self._say))
+        await self._check()
         counts = await self._resender.one_pass()
         self._metrics.passed(counts, self._resender.backlog)
         return counts
 
     async def tell(self) -> int:
         """Run one pass of telling people, and count what they could look at; return how many cases were told."""
-        await self._database.run(_checked(self._say))
+        await self._check()
         groups = await self._resender.groups()
         told = await self.teller.one_pass(groups)
         settings, now_ms = self._settings, self._clock.now_ms()
@@ -123,6 +134,14 @@ class ResendService:
                 named = {**values, "consumer_group": group, "before_ms": before_ms}
                 self._metrics.counted(group, reason, await self._database.run(_count(self._say, reason, named)))
         return told
+
+    async def _check(self) -> None:
+        """Raise when this process must not work on these tables, or not with this clock."""
+        database_ms = await self._database.run(_checked(self._say))
+        ahead_s = (self._clock.now_ms() - database_ms) // 1000
+        if abs(ahead_s) > _SKEW_MAX_S:
+            how = f"{abs(ahead_s)} s {'ahead of' if ahead_s > 0 else 'behind'}"
+            raise ClockError(f"the clock of this process is {how} that of the database; correct the one that is wrong")
 
     async def _for_ever(self, name: str, one_pass: Callable[[], Awaitable[object]], every_s: float) -> None:
         while not self._ending.is_set():
@@ -150,9 +169,12 @@ class ResendService:
         return not found, "; ".join(found) or "ok"
 
 
-def _checked(say: Statements) -> Steps[None]:
+def _checked(say: Statements) -> Steps[int]:
+    """Check the version; return the database's time, epoch ms."""
     rows = (yield Query(say.version, {})).rows
     migration.check_version(int(str(rows[0][0])) if rows else 0)
+    ((now_ms,),) = (yield Query(say.clock, {})).rows
+    return int(str(now_ms))
 
 
 def _count(say: Statements, reason: str, values: dict[str, object]) -> Steps[int]:

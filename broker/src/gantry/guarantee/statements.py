@@ -18,10 +18,12 @@ retry topic for POP), or, for groups that read only the topic, by the topic ('to
 the copy that its group will read, and the fourth condition compares places within that copy's own topic.  A delivery
 without a place was perhaps never sent; it is sent again when it is due, as safely as any other.
 
-What the conditions cannot decide is listed for a person: `exhausted` (sent as often as allowed), `stuck` (arrived long
-ago, not confirmed), `overdue` (due for long, and the group has not passed its place, or it has none), `unsettled` (an
-effect outside of the database whose outcome is unknown). `rearm` lets one be sent again whatever its place and its log
-row say.
+Every open delivery that stays due is listed for a person sooner or later, in one list: `stuck` (arrived long ago, not
+confirmed), `exhausted` (not arrived, sent as often as allowed) or `overdue` (not arrived, due for long: its group has
+not passed its place, no broker takes it, or no resend ran). `unsettled` are effects outside of the database whose
+outcome is unknown. `rearm` lets one be sent again whatever its place and its log row say.
+
+`tell_after_ms` is 0, or when a claim to tell a person ends, or since when a delivery is due that no broker takes.
 
 `log` is decided by its count of rows: 1 means new.  PostgreSQL and SQLite count 0 for a message that is there, MySQL
 and MariaDB 2, because their drivers disagree about what an unchanged row counts.  So compare with 1, nothing else.
@@ -36,17 +38,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gantry.guarantee.dialects import MARIADB, MYSQL, POSTGRESQL, STYLES, Dialect, rendered
+from gantry.guarantee.housekeeping import BACKWARDS, forgetting
 
-FORGOTTEN_MAX = 10_000
-
-# All columns of the index, backwards: by the offset alone MySQL reads and sorts the whole queue for each delivery.
-_BACKWARDS = """ORDER BY l.consumer_group DESC, l.topic DESC, l.broker DESC, l.queue_id DESC, l.queue_offset DESC
-        LIMIT 1"""
 _GREATEST = f"""(
         SELECT l.queue_offset FROM guarantee_log l
         WHERE l.consumer_group = d.consumer_group AND l.topic = d.copy_topic
           AND l.broker = d.broker AND l.queue_id = d.queue_id
-        {_BACKWARDS})"""
+        {BACKWARDS})"""
 _CONSUMED_TO = """(
         SELECT p.consumed_to FROM guarantee_progress p
         WHERE p.consumer_group = d.consumer_group AND p.topic = d.copy_topic
@@ -72,17 +70,23 @@ CONDITIONS = {
     "not arrived": f"(d.is_rearmed = 1 OR {_NOT_LOGGED})",
 }
 _OPEN, _DUE = CONDITIONS["unconfirmed"], CONDITIONS["due"]
-_EXHAUSTED = ("d.resends - d.resends_before >= :resends_max", _NOT_LOGGED)
-_STUCK = ("d.is_rearmed = 0", f"{_LOGGED_AT} < :before_ms")
+_EXHAUSTED = ("d.resends - d.resends_before >= :resends_max", CONDITIONS["not arrived"])
+# Or logged by a clock that was as far ahead.
+_STUCK = ("d.is_rearmed = 0", f"({_LOGGED_AT} < :before_ms\n    OR {_LOGGED_AT} - :now_ms + :before_ms > :now_ms)")
+_LATE = "(d.next_resend_at_ms <= :before_ms OR (d.tell_after_ms > 0 AND d.tell_after_ms <= :before_ms))"
+_OVERDUE = (_LATE, CONDITIONS["may be sent again"], CONDITIONS["not arrived"])
 _UNTOLD = ("d.told_at_ms IS NULL", "d.tell_after_ms <= :now_ms")
 
-# What a resend needs: `resends` for the guards of `claim` and `moved`, `attempts` for the backoff.
+# What a resend needs: `resends` for the guards of `claim` and `moved`, `attempts` for the backoff, the last four for
+# `postpone`.
 MISSING_COLUMNS = (
     "message_id", "consumer_group", "resend_by", "resends", "attempts",
-    "topic", "body", "message_keys", "tags", "properties", "is_rearmed",
+    "topic", "body", "message_keys", "tags", "properties", "is_rearmed", "next_resend_at_ms", "told_at_ms",
+    "tell_after_ms",
 )  # fmt: skip
 _MISSING_FIELDS = """d.message_id, d.consumer_group, d.resend_by, d.resends, d.resends - d.resends_before AS attempts,
-    s.topic, s.body, s.message_keys, s.tags, s.properties, d.is_rearmed"""
+    s.topic, s.body, s.message_keys, s.tags, s.properties, d.is_rearmed, d.next_resend_at_ms, d.told_at_ms,
+    d.tell_after_ms"""
 # What a person sees of a delivery; no bodies.
 DELIVERY_COLUMNS = (
     "message_id", "consumer_group", "state", "topic", "message_keys", "resends", "attempts", "next_resend_at_ms",
@@ -114,6 +118,8 @@ class Statements:
     """
 
     version: str  # of the tables, and whether rows of version 1 are left to be moved; before `create` it fails
+    clock: str  # the database's, in epoch milliseconds
+    idle_limit: tuple[str, ...]  # before and after other statements: the database ends a transaction that stands still
     # Groups.
     declare: str  # a group that has to handle the messages of a topic from now on, and how it gets a resend
     undeclare: str  # it has not to, from now on; open deliveries stay
@@ -145,14 +151,15 @@ class Statements:
     progress: str  # what the broker says that a group has consumed of a queue; never goes back
     missing: str  # deliveries for which all CONDITIONS hold: MISSING_COLUMNS
     free: str  # as `missing`; on PostgreSQL locked for this transaction and without what others have locked
+    free_but: str  # as `free`, without the topics of a JSON array :topics
     claim: str  # before it is sent again: 1 row; 0: another process does it, or it is confirmed
-    postpone: str  # after a claim, when no broker took the message: the attempt does not count
+    postpone: str  # after a claim, when no broker took the message: the attempt does not count; with what was read
     copies: str  # topics of a group's due deliveries, `rows_max` at most, NULL without a place; no row: nothing is due
     moved: str  # after it was sent again for the `resends`-th time: its place; 0: sent once more since
     # For a person: DELIVERY_COLUMNS of one group.
     exhausted: str  # due, and sent as often as it may be
     stuck: str  # logged before `before_ms`, and not confirmed
-    overdue: str  # due since `before_ms`, not seen by the group, which has not passed its place; or without a place
+    overdue: str  # due since `before_ms`, not seen by the group, and neither sent again nor exhausted
     exhausted_untold: str  # those of which nobody was told yet
     stuck_untold: str
     overdue_untold: str
@@ -171,6 +178,7 @@ class Statements:
     backlog: str  # of each group: open deliveries, the time of the oldest, how many are due
     totals: str  # of each group and state: how many; reads the whole table
     # Housekeeping.
+    logged_group: str  # the next group with log rows behind `after`, NULL behind the last one
     forget: str  # log rows received before `before_ms` that nothing above needs, FORGOTTEN_MAX at a time
     finished: str  # ids of stubs made before `before_ms` without an open delivery
     forget_stub: tuple[str, ...]  # one of them, with its deliveries
@@ -184,7 +192,7 @@ def statements(dialect: Dialect, style: str = "") -> Statements:
     """
     if style not in ("", *STYLES):
         raise ValueError(f"parameter style {style!r}: there are {', '.join(STYLES)}; others by dialects.positional")
-    texts = {**_producing(dialect), **_consuming(dialect), **_resending(dialect), **_showing(dialect), **_forgetting()}
+    texts = {**_producing(dialect), **_consuming(dialect), **_resending(dialect), **_showing(dialect), **forgetting()}
     said = style or dialect.style
 
     def of(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -228,6 +236,8 @@ def _producing(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
     )
     return {
         "version": "SELECT version, unfinished FROM message_guarantee",
+        "clock": f"SELECT {dialect.now_ms}",
+        "idle_limit": dialect.idle_limit,
         "declare": "INSERT INTO guarantee_group (topic, consumer_group, resend_by, changed_at_ms, changed_by)\n"
         f"VALUES (:topic, :consumer_group, :resend_by, :now_ms, :changed_by)\n{conflict}",
         "undeclare": "DELETE FROM guarantee_group\nWHERE topic = :topic AND consumer_group = :consumer_group",
@@ -301,6 +311,8 @@ def _consuming(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
 def _resending(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
     keys = "consumer_group, topic, broker, queue_id"
     missing = deliveries_where(CONDITIONS.values())
+    listed = dialect.groups.replace(":consumer_groups", ":topics")
+    others = f"s.topic NOT IN (SELECT g.consumer_group FROM {listed})"
     later = """CASE WHEN guarantee_progress.consumed_to < :consumed_to THEN :consumed_to
     ELSE guarantee_progress.consumed_to END"""
     conflict = "ON DUPLICATE KEY UPDATE" if dialect in (MYSQL, MARIADB) else f"ON CONFLICT ({keys}) DO UPDATE SET"
@@ -309,12 +321,15 @@ def _resending(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
         f"VALUES (:{keys.replace(', ', ', :')}, :consumed_to)\n{conflict} consumed_to = {later}",
         "missing": missing,
         "free": missing + dialect.skip_locked,
+        "free_but": deliveries_where((*CONDITIONS.values(), others)) + dialect.skip_locked,
         # A delivery that is sent again is a new case: people were told of what it was before.
         "claim": f"{_SET}resends = resends + 1, next_resend_at_ms = :next_resend_at_ms, is_rearmed = 0,\n"
         f"    told_at_ms = NULL, tell_after_ms = 0, {_BY}\n"
         f"WHERE {_THIS} AND resends = :resends AND state = 'open'",
         "postpone": f"{_SET}resends_before = resends_before + 1, next_resend_at_ms = :next_resend_at_ms,\n"
-        f"    is_rearmed = :is_rearmed, {_BY}\nWHERE {_THIS} AND resends = :resends AND state = 'open'",
+        "    is_rearmed = :is_rearmed, told_at_ms = COALESCE(told_at_ms, :told_at_ms),\n"
+        "    tell_after_ms = CASE WHEN tell_after_ms = 0 THEN :tell_after_ms ELSE tell_after_ms END,\n"
+        f"    {_BY}\nWHERE {_THIS} AND resends = :resends AND state = 'open'",
         "copies": "SELECT DISTINCT d.copy_topic FROM guarantee_delivery d\n"
         f"WHERE d.consumer_group = :consumer_group AND {_OPEN} AND {_DUE}\nLIMIT :rows_max",
         "moved": f"{_SET}{_PLACE}\nWHERE {_THIS} AND resends = :resends",
@@ -326,18 +341,14 @@ def _showing(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
         return deliveries_where(conditions, _DELIVERY_FIELDS)
 
     log_fields = ", ".join(f"l.{each}" for each in LOG_COLUMNS)
-    overdue = (_OPEN, "d.next_resend_at_ms <= :before_ms", _NOT_LOGGED, "d.is_rearmed = 0")
-    # One without a place waits for no group: a resend sends it when it is due, unless no broker or no resend is there.
-    passed = f"(d.queue_offset >= COALESCE({_GREATEST}, 0)\n    AND d.queue_offset >= COALESCE({_CONSUMED_TO}, 0))"
-    behind = f"(d.queue_offset IS NULL OR {passed})"
     size = "OCTET_LENGTH(body)" if dialect.name != "sqlite" else "LENGTH(body)"
     return {
         "exhausted": people(_OPEN, _DUE, *_EXHAUSTED),
         "stuck": people(_OPEN, _DUE, *_STUCK),
-        "overdue": people(*overdue, behind),
+        "overdue": people(_OPEN, _DUE, *_OVERDUE),
         "exhausted_untold": people(_OPEN, _DUE, *_EXHAUSTED, *_UNTOLD),
         "stuck_untold": people(_OPEN, _DUE, *_STUCK, *_UNTOLD),
-        "overdue_untold": people(*_UNTOLD, *overdue, behind),
+        "overdue_untold": people(_OPEN, _DUE, *_OVERDUE, *_UNTOLD),
         "in_state": people("d.state = :state"),
         "unsettled": f"SELECT {log_fields}\nFROM guarantee_log l\nWHERE l.consumer_group = :consumer_group"
         " AND l.effect <> 'done' AND l.effect IN ('processing', 'unknown')\n  AND l.owner_until_ms <= :now_ms\n"
@@ -365,35 +376,4 @@ def _showing(dialect: Dialect) -> dict[str, str | tuple[str, ...]]:
         "GROUP BY d.consumer_group\nORDER BY d.consumer_group",
         "totals": "SELECT d.consumer_group, d.state, COUNT(*) AS deliveries\nFROM guarantee_delivery d\n"
         "GROUP BY d.consumer_group, d.state\nORDER BY d.consumer_group, d.state",
-    }
-
-
-def _forgetting() -> dict[str, str | tuple[str, ...]]:
-    greatest = f"""(
-              SELECT l.queue_offset FROM guarantee_log l
-              WHERE l.consumer_group = o.consumer_group AND l.topic = o.topic
-                AND l.broker = o.broker AND l.queue_id = o.queue_id
-              {_BACKWARDS})"""
-    is_open = "SELECT 1 FROM guarantee_delivery d WHERE d.message_id = {id} AND d.state = 'open'"
-    # The inner table is derived: MySQL neither reads a table that it deletes from nor takes LIMIT behind IN.
-    return {
-        "forget": f"""DELETE FROM guarantee_log
-WHERE (consumer_group, message_id) IN (
-    SELECT old.consumer_group, old.message_id FROM (
-        SELECT o.consumer_group, o.message_id FROM guarantee_log o
-        WHERE o.consumer_group = :consumer_group
-          AND o.received_at_ms < :before_ms
-          AND o.effect IN ('done', 'refused')
-          AND NOT EXISTS ({is_open.format(id="o.message_id")} AND d.consumer_group = o.consumer_group)
-          AND o.queue_offset < {greatest}
-        ORDER BY o.received_at_ms
-        LIMIT {FORGOTTEN_MAX}) AS old)""",
-        "finished": "SELECT s.message_id FROM guarantee_stub s\n"
-        f"WHERE s.created_at_ms < :before_ms AND NOT EXISTS ({is_open.format(id='s.message_id')})\n"
-        "ORDER BY s.created_at_ms, s.message_id\nLIMIT :rows_max",
-        "forget_stub": (
-            "DELETE FROM guarantee_delivery\nWHERE message_id = :message_id AND state <> 'open'",
-            "DELETE FROM guarantee_stub\nWHERE message_id = :message_id\n"
-            "  AND NOT EXISTS (SELECT 1 FROM guarantee_delivery d WHERE d.message_id = :message_id)",
-        ),
     }

@@ -40,9 +40,10 @@ from pyspark.sql import functions as f
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.errors import UnreachableError
 from gantry.guarantee.dialects import POSTGRESQL
+from gantry.guarantee.housekeeping import FORGOTTEN_MAX
 from gantry.guarantee.migration import install
 from gantry.guarantee.rules import next_resend_ms
-from gantry.guarantee.statements import FORGOTTEN_MAX, MISSING_COLUMNS, statements
+from gantry.guarantee.statements import MISSING_COLUMNS, statements
 from pyspark_gantrymq.jobs import launch, places
 from pyspark_gantrymq.jobs.places import MessageLocation, Refusal
 from pyspark_gantrymq.jobs.sendable import properties, sharding_key
