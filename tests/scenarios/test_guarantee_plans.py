@@ -20,7 +20,8 @@ MANY = "WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numb
 GIVEN = {"now_ms": NOW, "before_ms": 500, "resends_max": 5, "rows_max": 10_000, "consumer_group": "packing"}
 # The scans that a resend process repeats, and how many rows each brings.
 SCANS = {
-    "missing": LOST, "exhausted": 0, "stuck": 0, "overdue": LOST, "exhausted_untold": 0, "stuck_untold": 0, "unsettled": 0,
+    "missing": LOST, "exhausted": 0, "stuck": 0, "overdue": LOST, "exhausted_untold": 0, "stuck_untold": 0,
+    "unsettled": 0,
 }  # fmt: skip
 
 
