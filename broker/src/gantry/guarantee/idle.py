@@ -24,7 +24,7 @@ class IdleLimited:
         self._begin, self._end = texts[:1], texts[1:]
 
     async def run(self, steps: Steps[T]) -> T:
-        """As the database's."""
+        """Run steps in a transaction with the limit; returns and raises what `Database.run` does."""
         return await self._database.run(self._limited(steps))
 
     def _limited(self, steps: Steps[T]) -> Steps[T]:

@@ -26,8 +26,27 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Start the thread; RuntimeError when it was started before."""
+    def open(self, begin: Callable[[], Coroutine[Any, Any, object]], patience_s: float) -> None:
+        """Start the thread and wait for what begins there; RuntimeError when it was started before."""
+        self._start()
+        try:
+            self.wait(begin(), patience_s)
+        except BaseException:
+            self._end()
+            raise
+
+    def close(self, finish: Callable[[], Coroutine[Any, Any, object]], patience_s: float) -> None:
+        """Refuse further work, wait for what ends there, and end the thread; nothing in a forked process."""
+        is_here = self._pid == os.getpid()
+        self._pid = 0
+        if not is_here:
+            return
+        try:
+            self.wait(finish(), patience_s)
+        finally:
+            self._end()
+
+    def _start(self) -> None:
         if self._thread is not None:
             raise RuntimeError(f"the {self._name} was entered before; make a new one")
         self._loop = asyncio.new_event_loop()
@@ -59,14 +78,7 @@ class LoopThread:
             return False
         return True
 
-    def refuse(self) -> bool:
-        """Refuse further work, before what is under way is ended; False where nothing can be: in a forked process."""
-        is_here = self._pid == os.getpid()
-        self._pid = 0
-        return is_here
-
-    def end(self) -> None:
-        """End the loop and its thread."""
+    def _end(self) -> None:
         self._pid = 0
         assert self._loop is not None and self._thread is not None, "it was started"
         self._loop.call_soon_threadsafe(self._loop.stop)

@@ -211,21 +211,11 @@ class Outbox:
         self.sender: StubSender | None = None
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        try:
-            self._thread.wait(self._start(), _START_S)
-        except BaseException:
-            self._thread.end()
-            raise
+        self._thread.open(self._start, _START_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._thread.refuse():
-            return
-        try:
-            self._thread.wait(self._stop(), self._settings.sending.drain_s + _START_S)
-        finally:
-            self._thread.end()
+        self._thread.close(self._stop, self._settings.sending.drain_s + _START_S)
 
     @contextmanager
     def transaction(self, connection: Any) -> Iterator[OutboxTransaction]:

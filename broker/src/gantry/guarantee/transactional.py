@@ -163,21 +163,11 @@ class BlockingTransactionalOutbox:
         self._end_s = 3 * settings.end_timeout_s + _START_S
 
     def __enter__(self) -> Self:
-        self._thread.start()
-        try:
-            self._thread.wait(self._halves.producer.start(), _START_S)
-        except BaseException:
-            self._thread.end()
-            raise
+        self._thread.open(self._halves.producer.start, _START_S)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if not self._thread.refuse():
-            return
-        try:
-            self._thread.wait(self._halves.producer.stop(), _START_S)
-        finally:
-            self._thread.end()
+        self._thread.close(self._halves.producer.stop, _START_S)
 
     @contextmanager
     def transaction(self, connection: Any, message: Message, *, groups: Sequence[str] = ()) -> Iterator[str]:

@@ -197,8 +197,10 @@ async def test_messages_of_one_queue_leave_in_the_order_of_the_calls_whatever_le
 
 async def test_requests_leave_together_like_other_messages() -> None:
     async with playing() as (cluster, producer):
-        asked = (producer.request(one, timeout_s=0.5) for one in numbered(3))
-        await asyncio.gather(*asked, return_exceptions=True)
+        asked = asyncio.gather(*(producer.request(one, timeout_s=HANG_S) for one in numbered(3)))  # nobody answers
+        await until(lambda: len(sent(cluster)) == 2)
+        asked.cancel()
+        await asyncio.gather(asked, return_exceptions=True)
         assert sent(cluster) == [[b"0"], [b"1", b"2"]]
 
 
