@@ -18,7 +18,7 @@ def test_a_handle_is_eight_words() -> None:
     [
         "",
         "100 1700000000123 60000 3 1 broker-a 2",
-        "100 1700000000123 60000 3 1 broker-a 2 107 1",
+        "100 1700000000123 60000 3 1 broker-a 2  107",
         "100 1700000000123 60000 3 3 broker-a 2 107",
         "-1 1700000000123 60000 3 1 broker-a 2 107",
         "100 1700000000123 60000 3 1  2 107",
@@ -30,6 +30,13 @@ def test_a_handle_is_eight_words() -> None:
 )
 def test_what_is_no_handle_is_none(text: str) -> None:
     assert handle.decode(text) is None
+
+
+@pytest.mark.parametrize("more", [" 8137945", " ", " x", " 1 2 3"])
+def test_what_follows_the_eight_words_is_ignored(more: str) -> None:
+    """Apache's proxy adds the log offset; RocketMQ's broker reads the first eight words."""
+    text = "100 1700000000123 60000 3 1 broker-a 2 107"
+    assert handle.decode(text + more) == handle.decode(text) is not None
 
 
 def test_a_flag_names_the_retry_topic() -> None:

@@ -28,11 +28,11 @@ from testkit.simclock import SimClock
 class Play:
     """Handlers over real tables; the route of T has two queues on each of two brokers; a and b are members of g."""
 
-    def __init__(self) -> None:
+    def __init__(self, group_settings: GroupSettings | None = None) -> None:
         clock = SimClock()
         topics = Topics(MemoryState(), clock, TopicSettings("b1", "c"))
         topics.ensure(TopicConfig("T", read_queues=2, write_queues=2, perm=6))
-        groups = Groups(MemoryState(), clock, GroupSettings())
+        groups = self.groups = Groups(MemoryState(), clock, group_settings or GroupSettings())
         groups.put(GroupConfig("g"))
         clients = Clients(ClientLimits())
         for client_id in ("a", "b"):
@@ -100,7 +100,7 @@ def test_a_mode_counts_from_the_next_answer_and_only_for_its_topic_and_group() -
     [
         ({"topic": "%RETRY%g"}, ResponseCode.NO_PERMISSION),
         ({"topic": "none"}, ResponseCode.TOPIC_NOT_EXIST),
-        ({"consumerGroup": "none"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"consumerGroup": "no group"}, ResponseCode.INVALID_PARAMETER),
         ({"mode": "PUSH"}, ResponseCode.INVALID_PARAMETER),
         ({"popShareQueueNum": 1 << 40}, ResponseCode.INVALID_PARAMETER),
     ],
@@ -109,6 +109,19 @@ def test_a_mode_that_cannot_be_is_refused_and_changes_nothing(changes: dict[str,
     play = Play()
     assert play.set(**changes).code == code
     assert len(play.modes) == 0
+
+
+def test_a_mode_may_be_set_before_the_first_heartbeat_of_a_group_where_that_would_make_it() -> None:
+    play = Play()
+    assert play.set(consumerGroup="soon").code == ResponseCode.SUCCESS
+    assert play.modes.get("T", "soon") == Mode(POP) and play.groups.get("soon") is not None
+
+
+@pytest.mark.parametrize("settings", [GroupSettings(auto_create=False), GroupSettings(groups_max=1)])
+def test_a_group_that_no_heartbeat_would_make_gets_no_mode(settings: GroupSettings) -> None:
+    play = Play(settings)
+    assert play.set(consumerGroup="soon").code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert len(play.modes) == 0 and play.groups.get("soon") is None
 
 
 def test_a_body_that_is_none_is_refused() -> None:

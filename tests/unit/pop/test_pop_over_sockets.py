@@ -86,6 +86,19 @@ async def test_a_changed_time_makes_a_new_handle(tmp_path: Path) -> None:
         assert (await client.call(ack_request(again))).ext["gantryVerdict"] == "done"
 
 
+async def test_a_handle_with_the_ninth_word_of_a_proxy_is_the_handle(tmp_path: Path) -> None:
+    """Apache's proxy adds the log offset to every handle that it acknowledges or changes."""
+    async with running_broker(tmp_path, **_QUICK) as broker, peer(broker) as client:
+        await filled(client, 2)
+        found = popped(await client.call(pop_request()))
+        first, second = (one._replace(handle=f"{one.handle} 8137945") for one in found)
+        assert (await client.call(ack_request(first))).ext["gantryVerdict"] == "open"
+        reply = await client.call(change_request(second, 60_000))
+        assert reply.code == 0
+        assert (await client.call(ack_request(changed(second, reply)))).ext["gantryVerdict"] == "open"
+        assert broker.parts is not None and broker.parts.pops.service.book.open == 0
+
+
 async def test_a_message_may_be_given_up(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **_QUICK) as broker, peer(broker) as client:
         await filled(client, 1)

@@ -92,7 +92,10 @@ class AssignmentHandlers:
         return share_of(member, self._clients.consumers(group), queues, strategy, self.mode(queues[0].topic, group))
 
     def set_mode(self, connection: Connection, command: Command) -> Command:
-        """SET_MESSAGE_REQUEST_MODE: whether a group pulls or pops a topic.  The reply waits until it is saved."""
+        """SET_MESSAGE_REQUEST_MODE: whether a group pulls or pops a topic.  The reply waits until it is saved.
+
+        A group that does not exist is made, like by its first heartbeat; SUBSCRIPTION_GROUP_NOT_EXIST where none is.
+        """
         source = _asked(command, "mode")
         topic, group = documents.text(source, "topic"), documents.text(source, "consumerGroup")
         try:
@@ -103,9 +106,13 @@ class AssignmentHandlers:
             return reply(command, ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         if self._topics.get(topic) is None:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic[:127]}] not exist")
-        if self._groups.get(group) is None:
+        if (fault := names.group_fault(group)) is not None:
+            return reply(command, ResponseCode.INVALID_PARAMETER, fault)
+        # RocketMQ: `mqadmin setConsumeMode` may come before the first heartbeat, which would make the group.
+        if self._groups.ensure(group) is None:
             remark = f"subscription group not exist, {group[:120]}; create the group first"
             return reply(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        self._groups.file.save_if_changed()
         refused = self._modes.put(topic, group, mode)
         self._modes.file.save_if_changed()
         return reply(command) if refused is None else refusal(command, refused)

@@ -5,7 +5,8 @@ A handle is eight words with single spaces between them:
     start popTime invisibleTime reviveQueue flag broker queueId queueOffset
 
 `start` is the queue offset with which the lease begins, so (topic, queue, start, pop time) names the lease, and the
-queue offset one message of it.  The flag says which topic the queue belongs to:
+queue offset one message of it.  Further words are ignored: Apache's proxy adds the log offset as a ninth.  The flag
+says which topic the queue belongs to:
 
     0    the topic itself
     1    the group's retry topic of it, `%RETRY%group_topic` (V1)
@@ -36,7 +37,7 @@ ORDERLY_QUEUE = 999
 POP_CK = b"POP_CK"
 
 _WORDS = 8
-_TEXT_MAX = 1024  # eight words, of which the longest is the broker's name
+_TEXT_MAX = 1024  # eight words, of which the longest is the broker's name, and what a proxy adds
 
 
 class ReceiptHandle(NamedTuple):
@@ -63,10 +64,10 @@ def encode(handle: ReceiptHandle) -> str:
 def decode(text: str) -> ReceiptHandle | None:
     """Return the handle of a string; None when it is none."""
     words = text.split(" ") if len(text) <= _TEXT_MAX else []
-    if len(words) != _WORDS:
+    if len(words) < _WORDS:
         return None
     broker = words.pop(5)
-    numbers = [fields.integer(word) for word in words]
+    numbers = [fields.integer(word) for word in words[: _WORDS - 1]]
     known = [number for number in numbers if number is not None and number >= 0]
     if len(known) < len(numbers) or known[4] > RETRY_V2 or not broker:
         return None
