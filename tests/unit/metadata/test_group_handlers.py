@@ -75,6 +75,7 @@ def test_all_groups_come_in_one_piece() -> None:
     body = json.loads(answer.body)
     assert set(body["subscriptionGroupTable"]) == {config.name for config in play.groups.all()}
     assert body["forbiddenTable"] == {}
+    assert answer.ext["totalGroupNum"] == str(len(body["subscriptionGroupTable"])), "so no client asks on"
 
 
 @pytest.mark.parametrize(("fields", "left"), [({}, 10), ({"cleanOffset": "true"}, NOT_COMMITTED)])

@@ -46,9 +46,10 @@ class GroupHandlers:
 
     async def all(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: the whole table, in one piece as for topics."""
-        head, every = self._groups.head(), ((config.name, config.to_json()) for config in self._groups.all())
+        head, all_groups = self._groups.head(), list(self._groups.all())
+        every = ((config.name, config.to_json()) for config in all_groups)
         body = await longanswers.table(head, "subscriptionGroupTable", every, "ask group by group (352)")
-        return reply(command, body=body)
+        return reply(command, ext=headers.to_ext(totalGroupNum=len(all_groups)), body=body)
 
     def get(self, connection: Connection, command: Command) -> Command:
         """GET_SUBSCRIPTIONGROUP_CONFIG: the configuration of one group, or SUBSCRIPTION_GROUP_NOT_EXIST."""

@@ -65,9 +65,10 @@ class TopicHandlers:
         """GET_ALL_TOPIC_CONFIG: the whole table.  A topic that changes meanwhile is in it in either state, and the data
         version is the older one, so that a client that compares versions asks again.
         """
-        head, every = self._topics.head(), ((config.name, config.to_json()) for config in self._topics.all())
+        head, all_topics = self._topics.head(), list(self._topics.all())
+        every = ((config.name, config.to_json()) for config in all_topics)
         body = await longanswers.table(head, "topicConfigTable", every, "ask topic by topic (351)")
-        return reply(command, body=body)
+        return reply(command, ext=headers.to_ext(totalTopicNum=len(all_topics)), body=body)
 
     def get(self, connection: Connection, command: Command) -> Command:
         """GET_TOPIC_CONFIG: the configuration of one topic, or TOPIC_NOT_EXIST."""

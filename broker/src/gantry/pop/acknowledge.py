@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _ACKS_MAX = 1024  # leases in one request
+# RocketMQ: Java's client logs three errors with stacks for an answer without these, whatever its code.
+_NO_LEASE = headers.to_ext(popTime=0, invisibleTime=0, reviveQid=0)
 _NOT_VALID = "the handle is not valid any more: the message was acknowledged, or delivered again with another handle"
 
 
@@ -146,7 +148,16 @@ class AckHandlers:
         return True
 
     def change(self, connection: Connection, command: Command) -> Command | None:
-        """CHANGE_MESSAGE_INVISIBLETIME: the message becomes visible at another time; answers its new handle's words."""
+        """CHANGE_MESSAGE_INVISIBLETIME: the message becomes visible at another time; answers its new handle's words.
+
+        Zeros stand for them in an answer with another code than SUCCESS.
+        """
+        answer = self._change(connection, command)
+        if answer is not None and answer.code:
+            answer.ext = {**_NO_LEASE, **(answer.ext or {})}
+        return answer
+
+    def _change(self, connection: Connection, command: Command) -> Command | None:
         header = headers.parse(command.code, command.ext)
         invisible_ms, longest_ms = header.integer("invisibleTime"), self._service.rules.invisible_ms_max
         named = self._named(header, is_end_illegal=True)
