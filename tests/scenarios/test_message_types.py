@@ -1,4 +1,6 @@
-"""A topic's message.type: every way of sending is asked, and nothing that was accepted is refused afterwards."""
+"""A topic's message.type: every way of sending is asked where the broker checks it, none else, and nothing that was
+accepted is refused afterwards.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ def ways(topic: str) -> dict[str, tuple[str, Command]]:
 
 
 async def test_every_way_of_sending_is_asked(tmp_path: Path) -> None:
-    async with running_broker(tmp_path) as broker, peer(broker) as client:
+    checking = running_broker(tmp_path, topics__check_message_type=True)
+    async with checking as broker, peer(broker) as client:
         topics = broker.parts.topics
         for kind in (*TYPES, "MIXED", "UNSPECIFIED"):
             topics.put(TopicConfig(kind, 4, 4, attributes={"message.type": kind}))
@@ -65,6 +68,15 @@ async def test_every_way_of_sending_is_asked(tmp_path: Path) -> None:
         assert (await client.call(hot)).code == 0
         for way, (_, command) in ways("FIFO").items():
             assert (await client.call(command)).code == 0, way
+
+
+async def test_a_broker_that_is_not_told_to_check_takes_every_message_as_rocketmqs_does(tmp_path: Path) -> None:
+    """Java's orderly producers never set a sharding key, and its tests send plain messages to DELAY topics."""
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        for kind in TYPES:
+            broker.parts.topics.put(TopicConfig(kind, 4, 4, attributes={"message.type": kind}))
+            for way, (_, command) in ways(kind).items():
+                assert (await client.call(command)).code == 0, f"{way} to {kind}"
 
 
 @pytest.mark.parametrize("kind", TYPES)

@@ -2,8 +2,9 @@
 
     message.size.max      bytes of a message's body, as it is sent: a compressed body counts compressed
     property.count.max    properties that the user gave; tags, keys and what else has a name of RocketMQ's do not count
-    message.type          NORMAL, FIFO, DELAY or TRANSACTION: only messages of this type.  MIXED, UNSPECIFIED and topics
-                          without the attribute take all; `topics.check_message_type` switches the check off
+    message.type          NORMAL, FIFO, DELAY or TRANSACTION: only messages of this type, where
+                          `topics.check_message_type` is on.  MIXED, UNSPECIFIED and topics without the attribute take
+                          all
 
 All are checked message by message, in a batch too, and refused with MESSAGE_ILLEGAL (13) and a remark that names the
 topic and the limit.  They bind producers; what a broker makes of a stored message (a retry, a dead letter, a commit, a
@@ -13,6 +14,9 @@ A message's type is what RocketMQ's proxy derives from its properties (`TopicMes
 TRANSACTION by TRAN_MSG, else DELAY by one of the four properties that ask for a delay, whatever their value, else FIFO
 by __SHARDINGKEY, else NORMAL.  A half of a client that sets only the sys flag is a transaction here as well.  Taking
 a delayed message back (TIMER_DEL_UNIQKEY) is never refused for its type.
+
+RocketMQ: only its proxy looks at the type.  Java's remoting client never sets __SHARDINGKEY, so its orderly producers
+could not send to a FIFO topic at all: the broker does not look either unless it is told to.
 """
 
 from __future__ import annotations

@@ -87,7 +87,8 @@ def _spec() -> Schema:
             APPLIED,
         ),
         "messageType": choice(
-            "Which type of messages the topic takes; another one is refused. UNSPECIFIED and MIXED take all.",
+            "Which type of messages the topic takes: proxies refuse another one, and brokers too where "
+            "`topics.check_message_type` is true. UNSPECIFIED and MIXED take all.",
             MESSAGE_TYPES,
             UNSPECIFIED,
             APPLIED,

@@ -220,7 +220,7 @@ def test_a_section_without_keys_is_none(tmp_path: Path) -> None:
 
 
 def test_what_was_changed_at_run_time_outlives_another_life_in_the_same_process() -> None:
-    changed = {"permission": 4, "messages.body_bytes_max": 1 << 20, "topics.check_message_type": False}
+    changed = {"permission": 4, "messages.body_bytes_max": 1 << 20, "topics.check_message_type": True}
     assert changed.keys() == HOT
     addresses = Addresses("127.0.0.1", 1, None, "127.0.0.1:1", bytes(8))
     live = replaced(BrokerConfig(), changed, "test")

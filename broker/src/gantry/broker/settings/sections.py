@@ -193,7 +193,9 @@ class TopicsConfig:
 
     auto_create: bool = switch(True, "Whether the first message to an unknown topic makes it.")
     check_message_type: bool = switch(
-        True, "Whether a message has to be of the type that its topic's attribute `message.type` names.", is_hot=True
+        False,
+        "Whether a message has to be of the type that its topic's attribute `message.type` names, not only at a proxy.",
+        is_hot=True,
     )
     template_queues: int = number(
         8, 1, 65_536, "queues", "Queues of the template for such topics; a client may ask for fewer."
