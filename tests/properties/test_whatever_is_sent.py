@@ -19,6 +19,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from gantry.append.admit import HALF_BYTES_MAX, KEY_BYTES_MAX
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
 from gantry.broker.parts import Parts
@@ -141,7 +142,7 @@ requests = st.builds(
     topic=st.sampled_from(TOPICS),
     flags=st.sampled_from([0, 4, 5, 0x34]) | st.integers(0, 0x7F),
     pairs=pairs,
-    length=st.none() | st.tuples(st.sampled_from([0, 0, 1, 2, 3]), st.integers(-2, 2)),
+    length=st.none() | st.tuples(st.sampled_from([0, 0, 1, 1, 2, 3, 4]), st.integers(-2, 2)),
     times=st.sampled_from([0, 0, 1, 16, 17, (1 << 31) - 1]),
     times_max=st.sampled_from(["", "-1", "0", "3"]),
     queue_id=st.sampled_from([0, 0, 0, 1, -1, 3, 99]),
@@ -175,7 +176,7 @@ class Life:
 
     async def send(self, parts: Parts, client: Peer, wanted: list[Wanted]) -> None:
         room = parts.sending._admission.limits.properties_bytes_max
-        limits = (room, room + 2048, 32_767, 255)
+        limits = (room, room + HALF_BYTES_MAX - KEY_BYTES_MAX, room + 2048, 32_767, 255)
         commands = [one.command(number, limits) for number, one in enumerate(wanted)]
         for number, code in enumerate(await codes(client, commands)):
             if code == 0:
@@ -315,6 +316,19 @@ async def live(folder: Path, wanted: list[Wanted]) -> tuple[int, int]:
 def play_through(wanted: list[Wanted]) -> None:
     with TemporaryDirectory() as folder:
         asyncio.run(live(Path(folder), wanted))
+
+
+def largest(pairs: dict[str, str], code: int = 310) -> Wanted:
+    """Return what fills the properties of something that is no half to the last byte."""
+    return Wanted(code, "orders", 0, pairs, (1, 0), 0, "-1", 0, PRODUCERS, False)
+
+
+def test_the_largest_properties_are_taken_delayed_sent_back_and_given_up(tmp_path: Path) -> None:
+    """Apache's tests send 30 776 bytes of properties, and whatever is accepted can be redelivered."""
+    ways = [{}, {"UNIQ_KEY": "u" * 255}, {"DELAY": "3"}, {"TIMER_DELAY_MS": "1000"}]
+    wanted = [*map(largest, ways), largest({}, 10), largest({}, 320)]
+    acknowledged, found = asyncio.run(live(tmp_path, wanted))
+    assert acknowledged == len(wanted) and found == len(wanted) + 1, "the batch has two messages"
 
 
 @settings(max_examples=3, deadline=None, phases=_PHASES)

@@ -6,7 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.append.admit import DELAY_BYTES_MAX, HALF_BYTES_MAX, OURS_BYTES_MAX, Admission, MessageLimits, WriteGate
+from gantry.append.admit import (
+    DELAY_BYTES_MAX,
+    HALF_BYTES_MAX,
+    KEY_BYTES_MAX,
+    OURS_BYTES_MAX,
+    Admission,
+    MessageLimits,
+    WriteGate,
+)
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.metadata.groups import Groups, GroupSettings
@@ -51,7 +59,7 @@ def test_an_unknown_topic_is_made_after_the_template_and_remembered() -> None:
         ({"topic": "SELF_TEST_TOPIC"}, 16),
         ({"queue_id": 4}, 29),
         ({"body": bytes(1001)}, 13),
-        ({"pairs": {"p": "x" * 200}}, 13),
+        ({"pairs": {"p": "x" * 1020}}, 13),
         ({"pairs": {"TRAN_MSG": "true"}}, 0),
         ({"sys_flag": 4}, 0),
         ({"sys_flag": 8}, 13),
@@ -82,6 +90,36 @@ def test_a_redelivery_may_bring_what_earlier_rounds_added_to_its_properties() ->
     room = OURS_BYTES_MAX - DELAY_BYTES_MAX - HALF_BYTES_MAX - len("RETRY_TOPIC\x01\x02")
     assert play.code(topic="%RETRY%g", pairs=own | {"RETRY_TOPIC": "t" * room}) == 0
     assert play.code(topic="%RETRY%g", pairs=own | {"RETRY_TOPIC": "t" * (room + 1)}) == 13
+
+
+@pytest.mark.parametrize(
+    ("fields", "more"),
+    [
+        ({}, HALF_BYTES_MAX - KEY_BYTES_MAX),
+        ({"pairs": {"DELAY": "3"}}, HALF_BYTES_MAX - KEY_BYTES_MAX),
+        ({"pairs": {"TRAN_MSG": "true"}}, 0),
+        ({"sys_flag": 4}, 0),
+    ],
+)
+def test_what_never_becomes_a_half_may_have_the_properties_that_a_half_brings_along(
+    fields: dict[str, dict[str, str]], more: int
+) -> None:
+    play = Play()
+    pairs = fields.get("pairs", {})
+    room = 200 + more - len(properties.pack(pairs)) - len("p\x01\x02")
+    assert play.code(**fields | {"pairs": pairs | {"p": "x" * room}}) == 0
+    assert play.code(**fields | {"pairs": pairs | {"p": "x" * (room + 1)}}) == 13
+
+
+def test_what_a_broker_writes_into_each_message_does_not_count_when_it_comes_again() -> None:
+    """A consumer that sends a message back by itself sends it as it came."""
+    play = Play()
+    play.groups.ensure("g")
+    own = "x" * (200 + HALF_BYTES_MAX - KEY_BYTES_MAX - len("p\x01\x02"))
+    assert play.code(pairs={"p": own}) == 0
+    stamps = {"MSG_REGION": "r" * 127, "TRACE_ON": "true", "CLUSTER": "c" * 127}
+    key = {"UNIQ_KEY": "K" * (KEY_BYTES_MAX - len("UNIQ_KEY\x01\x02"))}
+    assert play.code(topic="%RETRY%g", pairs={"p": own} | key | stamps) == 0
 
 
 def test_a_unique_key_is_bounded_because_other_properties_repeat_it() -> None:

@@ -6,6 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantry.append.admit import HALF_BYTES_MAX, KEY_BYTES_MAX
+from gantry.append.batch import MessageStamp
 from gantry.append.redelivery import (
     MoveToDeadLetters,
     Origin,
@@ -20,6 +22,8 @@ from gantry.append.redelivery import (
 from gantry.leaves import delays, properties
 from gantry.leaves.records import PROPERTIES_BYTES_MAX
 from gantry.leaves.stored import Record
+from gantry.pop import handle
+from gantry.pop.handle import ReceiptHandle
 
 _HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
@@ -175,3 +179,16 @@ def test_a_copy_of_a_popped_message_whose_properties_leave_no_room_says_less(
     copy = again_of(found, popped_from(found, "T"), fate, "target", 1_700_000_000_002)
     assert len(copy.properties) <= PROPERTIES_BYTES_MAX and copy.unique_key == b"K" and copy.reconsume_times == 1
     assert ("1ST_POP_TIME" in properties.parse(copy.properties)) == bool(spare)
+
+
+@pytest.mark.parametrize("fate", [Retry(3), MoveToDeadLetters()])
+def test_the_largest_message_can_be_popped_again_with_its_handle(fate: Retry | MoveToDeadLetters) -> None:
+    """Clients acknowledge a message of a retry topic by the handle that a pop adds to its properties."""
+    stamp = MessageStamp("c" * 127, "r" * 127, _HOST)
+    own = "n" * (stamp.properties_bytes_max + HALF_BYTES_MAX - KEY_BYTES_MAX - len("note\x01\x02"))
+    given = {"note": own, "UNIQ_KEY": "K" * 32} | properties.parse(stamp.suffix)
+    copy = again_of(record("T" * 127, given), Origin("T" * 127, "i" * 255), fate, "target", 1_700_000_000_002)
+    assert "1ST_POP_TIME" in properties.parse(copy.properties)
+    number = (1 << 63) - 1
+    longest = handle.encode(ReceiptHandle(number, number, number, 999, 2, "b" * 127, number, number))
+    assert len(copy.properties) + len(f"POP_CK\x01{longest}\x02") <= PROPERTIES_BYTES_MAX

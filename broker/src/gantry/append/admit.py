@@ -15,8 +15,8 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
 
 Properties are too long when they leave no room for all that the broker may add later: a record has an i16 for their
 length.  So every admitted message can become a half or a delayed message, be put back, committed, redelivered and made
-a dead letter.  `OURS_BYTES_MAX` is the sum of all these additions at their longest.  A redelivery brings most of them
-along; only the last part of the sum is left for it to fill.
+a dead letter.  `OURS_BYTES_MAX` is the sum of all these additions at their longest.  What never becomes a half may fill
+what a half would bring along.  A redelivery brings most of the sum along; only its last part is left for it to fill.
 
 `admit` checks one message.  It stores the result for a topic in `queues` or `typed`, so that the loop over a run looks
 into one table and compares a few numbers; after a change of a topic `topic_changed` has to be called.  Only topics to
@@ -65,6 +65,8 @@ OURS_BYTES_MAX = 2560
 """
 HALF_BYTES_MAX = 880
 """What of it a half brings along when it is redelivered."""
+KEY_BYTES_MAX = 60
+"""What of it the unique key takes that a message gets whose producer gave none."""
 DELAY_BYTES_MAX = 512
 """What of it the delay of a redelivery may take, which brings everything else along."""
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize
@@ -117,7 +119,9 @@ class RetryLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """How large a message may be; `properties_bytes_max` is what a client may fill, our own additions left out."""
+    """How large a message may be; `properties_bytes_max` is what a client may fill of a half, our own additions left
+    out.
+    """
 
     body_bytes_max: int = BODY_BYTES_MAX
     properties_bytes_max: int = PROPERTIES_BYTES_MAX - OURS_BYTES_MAX
@@ -129,6 +133,8 @@ class MessageLimits:
             # Its properties hold what a broker has added; what earlier redeliveries added is replaced by this one.
             if own_bytes(send.properties) <= allowed + HALF_BYTES_MAX:
                 allowed += OURS_BYTES_MAX - DELAY_BYTES_MAX
+        elif not (send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_BITS):
+            allowed += HALF_BYTES_MAX - KEY_BYTES_MAX
         return (
             _too_long("message body has", len(send.body), self.body_bytes_max)
             or _too_long("message properties have", found, allowed)

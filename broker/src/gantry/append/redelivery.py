@@ -43,6 +43,7 @@ FIRST_POP = b"1ST_POP_TIME"  # in ms, of a message that was popped before
 _DEAD_ORIGINS = frozenset({DLQ_TOPIC, DLQ_ID})
 _OF_COPIES = sendbacks.SPENT | sendbacks.ORIGINS
 _ID_BYTES_MAX = sendbacks.ORIGIN_ID_BYTES_MAX
+_OF_BROKERS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER"})
 _OF_ROUNDS = _OF_COPIES | _DEAD_ORIGINS
 assert sendbacks.ORIGIN_TOPIC_BYTES_MAX == names.RETRY_TOPIC_BYTES_MAX
 
@@ -194,5 +195,5 @@ def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
 
 
 def own_bytes(text: bytes) -> int:
-    """Return the bytes of these properties without those that a redelivery removes or writes again."""
-    return len(delays.without(text, _OF_ROUNDS))
+    """Return the bytes of these properties without those that a redelivery, or the broker, removes or writes again."""
+    return len(delays.without(text, _OF_ROUNDS | _OF_BROKERS))
