@@ -66,6 +66,13 @@ async def test_an_answer_is_a_status_then_messages_then_a_time(server: Server, t
         assert again.status.code == pb.OK, "an acknowledgement may be repeated"
 
 
+async def test_a_receive_that_names_only_its_topic_gets_what_a_broker_of_it_has(server: Server, topic: str) -> None:
+    async with server.client() as client:
+        (message_id,) = await sent(client, topic, 1)
+        (found,) = await client.messages(GROUP, topic, 1, broker="")
+        assert found.system_properties.message_id == message_id
+
+
 async def test_a_failed_message_comes_again_with_another_handle(server: Server, topic: str) -> None:
     async with server.client() as client:
         (message_id,) = await sent(client, topic, 1)

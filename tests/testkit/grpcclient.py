@@ -73,12 +73,12 @@ class GrpcClient:
         )
         return work(metadata=self.metadata)
 
-    def receiving(self, group: str, topic: str, timeout_s: float, **fields: Any) -> Any:
-        """An open call of ReceiveMessage, to be read with `async for`."""
+    def receiving(self, group: str, topic: str, timeout_s: float, broker: str = "broker-a", **fields: Any) -> Any:
+        """An open call of ReceiveMessage, to be read with `async for`; a `message_queue` names its own broker."""
         request = pb.ReceiveMessageRequest(group=resource(group), **({"batch_size": 16} | fields))
         request.message_queue.topic.name = topic
         if not request.message_queue.broker.name:
-            request.message_queue.broker.name = "broker-a"
+            request.message_queue.broker.name = broker
         if not request.auto_renew and "invisible_duration" not in fields:
             request.invisible_duration.seconds = 60
         work = self.channel.unary_stream(

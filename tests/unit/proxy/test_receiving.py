@@ -10,6 +10,7 @@ import pytest
 from gantry.client.popped import PoppedMessage, Receipt
 from gantry.client.requests.pop_requests import PopResult, PopStatus
 from gantry.gateway import brokers
+from gantry.model.route import BrokerData, MessageQueue, QueueData, TopicRoute
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy import receiving
 from gantry.proxy.caller import Caller
@@ -34,14 +35,18 @@ class Broker:
         self.asked = asyncio.Event()
         self.answer: asyncio.Future[PopResult] = asyncio.get_running_loop().create_future()
         self.given_back: list[Receipt] = []
+        self.popped_at: list[str] = []
+        self.known = TopicRoute((QueueData("broker-a", 1, 1, 6),))
 
-    async def route(self, topic: str) -> None: ...
+    async def route(self, topic: str) -> TopicRoute:
+        return self.known
 
     async def is_orderly(self, group: str) -> bool:
         return False
 
-    async def pop(self, *_: Any) -> PopResult:
+    async def pop(self, queue: MessageQueue, *_: Any) -> PopResult:
         self.asked.set()
+        self.popped_at.append(queue.broker_name)
         return await self.answer
 
     async def give_back(self, group: str, topic: str, receipts: list[Receipt]) -> None:
@@ -150,3 +155,27 @@ async def test_ten_thousand_calls_wait_and_one_more_than_the_limit_is_refused(mo
     await settled()
     assert calls.held == 0
     assert len(broker.given_back) == many * len(RECEIPTS), "what comes for them is given back"
+
+
+async def test_a_call_that_names_no_broker_asks_those_of_the_topic_that_can_answer_in_turn() -> None:
+    broker = Broker()
+    broker.answer.set_result(PopResult(PopStatus.FOUND, FOUND.messages))
+    with_master = [BrokerData("c", name, {0: "127.0.0.1:1"}) for name in ("a", "b")]
+    queues = [QueueData(name, 1, 1, 6) for name in ("a", "b", "headless")] + [QueueData("write-only", 1, 1, 2)]
+    broker.known = TopicRoute(tuple(queues), (*with_master, BrokerData("c", "headless", {1: "127.0.0.1:2"})))
+    calls = ReceiveCalls(cast(Any, broker), KnownClients(), Handles([b"0123456789abcdef"]), lambda: 0)
+
+    async def asked(named: str = "", attempt: str = "") -> str:
+        request = pb.ReceiveMessageRequest(group=resource("g"), batch_size=3, auto_renew=True)
+        request.message_queue.topic.name, request.message_queue.broker.name = "Tea", named
+        request.attempt_id = attempt
+        assert await calls.serve(request, cast(Any, Context()), CALLER) == pb.OK
+        return broker.popped_at[-1]
+
+    assert {await asked() for _ in range(4)} == {"a", "b"}
+    assert len({await asked(attempt="7f3c") for _ in range(4)}) == 1, "a repeated attempt goes to the same broker"
+    assert await asked(named="headless") == "headless"
+    broker.known = TopicRoute((QueueData("write-only", 1, 1, 2),))
+    with pytest.raises(FaultError) as caught:
+        await asked()
+    assert caught.value.code == pb.FORBIDDEN

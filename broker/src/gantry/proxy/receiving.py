@@ -2,7 +2,7 @@
 
 The answer is a stream: one status, the messages, one delivery time.  Nothing is written before the pop has ended, so an
 empty answer is the status MESSAGE_NOT_FOUND.  The broker holds the pop while it has nothing, until shortly before the
-deadline of the call.
+deadline of the call.  A call that names no broker gets one of the topic's, as with RocketMQ's proxy.
 
     the client goes, or its deadline      the pop goes on without it; what it brings is given back, visible in a second
     it says goodbye, or the proxy ends    the call is answered at once as empty; then the same
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ from gantry.client.popped import PoppedMessage
 from gantry.client.requests.pop_requests import ANY_QUEUE, PopResult, PopSettings, PopStatus
 from gantry.errors import GantryError
 from gantry.gateway.brokers import Brokers
-from gantry.model.route import MessageQueue
+from gantry.model.route import MessageQueue, TopicRoute
 from gantry.model.subscription import ALL_TAGS, SQL_EXPRESSION, TAG_EXPRESSION, Subscription, expression_fault
 from gantry.proxy import calls, convert, faults, routes, validation
 from gantry.proxy import messaging_pb2 as pb
@@ -57,6 +58,7 @@ class ReceiveCalls:
         self._pops: set[asyncio.Task[PopResult]] = set()  # those without their call too
         self._giving: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
+        self._turn = 0  # of calls that name no broker
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}  # by client id, of the calls that wait
 
     @property
@@ -73,10 +75,11 @@ class ReceiveCalls:
             raise FaultError(pb.TOO_MANY_REQUESTS, "the proxy ends; connect to another one")
         if len(self._pops) >= HELD_MAX:
             raise FaultError(pb.TOO_MANY_REQUESTS, f"{HELD_MAX} calls wait for messages in this proxy; try again")
-        queue = MessageQueue(topic, request.message_queue.broker.name, ANY_QUEUE)
         is_orderly = await self._brokers.is_orderly(group)
         settings = _pop_settings(request, group, topic, _wait_s(request, context, client, caller), is_orderly, caller)
-        await self._brokers.route(topic)
+        route = await self._brokers.route(topic)
+        broker = request.message_queue.broker.name or self._any_broker(route, topic, request.attempt_id)
+        queue = MessageQueue(topic, broker, ANY_QUEUE)
         result = await self._popped(queue, settings, request.attempt_id, client)
         if result.status is PopStatus.TOO_MANY:
             raise FaultError(pb.TOO_MANY_REQUESTS, "the broker holds too many calls that wait for messages")
@@ -110,6 +113,20 @@ class ReceiveCalls:
             await asyncio.wait(list(self._giving), timeout=within_s)
         for task in [*self._pops, *self._giving]:
             task.cancel()
+
+    def _any_broker(self, route: TopicRoute, topic: str, attempt_id: str) -> str:
+        """Return a broker group of the topic, one with a master if there is one.
+
+        The same for a repeated attempt, else one after the other.
+        FaultError FORBIDDEN when no queue of the topic can be read.
+        """
+        readable = sorted({queue.broker_name for queue in route.queues_to_read(topic)})
+        if not readable:
+            raise FaultError(pb.FORBIDDEN, f"topic {topic} has no readable queue")
+        known = [route.broker(name) for name in readable]
+        names = [one.broker_name for one in known if one is not None and one.master is not None] or readable
+        self._turn += 1
+        return names[(zlib.crc32(attempt_id.encode()) if attempt_id else self._turn) % len(names)]
 
     async def _popped(
         self, queue: MessageQueue, settings: PopSettings, attempt_id: str, client: KnownClient
