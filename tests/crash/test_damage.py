@@ -13,6 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from gantry.errors import CorruptRecordError, StoreError
+from testkit.keyed import query
 from testkit.ledger import LogLedger
 from testkit.simdisk import SimDisk
 from testkit.storeplay import ROOT, StorePlay, inspect, lives_on, perform, random_steps, read_log, revived
@@ -108,7 +109,7 @@ def test_garbage_in_an_index_file_never_makes_a_query_fail_or_lie(seed: int) -> 
     store = play.open()
     for kept in play.ledger.known:
         for key in kept.keys.split():
-            for found in store.reader.query(kept.topic, key.decode(), 64, 0, 1 << 50):
+            for found in query(store.reader, kept.topic, key.decode(), 64, 0, 1 << 50):
                 assert key in bytes(found), "found under a key that it does not have"
 
 

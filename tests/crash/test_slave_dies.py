@@ -14,6 +14,7 @@ from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.store import Store
 from testkit import storeplay
+from testkit.keyed import query
 from testkit.ledger import LogLedger
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, PowerCut, SimDisk
@@ -49,7 +50,7 @@ def _shown(store: Store) -> dict[tuple[str, int | str], list[object]]:
     """Every queue's entries, and what is found by each key."""
     found: dict[tuple[str, int | str], list[object]] = {}
     for key in (f"k{number}" for number in range(5)):
-        found["orders", key] = [bytes(one) for one in store.reader.query("orders", key, 64, 0, 1 << 50)]
+        found["orders", key] = [bytes(one) for one in query(store.reader, "orders", key, 64, 0, 1 << 50)]
     for topic, queue_id in store.queues():
         first, end = store.queue_range(topic, queue_id) or (0, 0)
         found[topic, queue_id] = [first, *(store.reader.entry(topic, queue_id, at) for at in range(first, end))]

@@ -19,7 +19,12 @@ compiled_requests, pure_requests = fast("requests"), pure_leaf("requests")
 
 SLOTS = 2100  # three pages, the last one short
 
-texts = st.one_of(st.binary(max_size=12), st.sampled_from([b"", b" ", b"a b", b" a  b ", "主题 b".encode()]))
+MANY = b" ".join(b"w%d" % number for number in range(600))  # more than a record has in the index
+
+texts = st.one_of(
+    st.binary(max_size=12),
+    st.sampled_from([b"", b" ", b"a b", b" a  b ", b"Aa BB a a", "主题 b".encode(), MANY]),
+)
 values = st.lists(
     st.tuples(
         st.integers(0, 2**62),

@@ -13,6 +13,7 @@ from gantry.model.topic import TopicConfig
 from gantry.schedule.rules import DelayRules
 from gantry.store.settings import Flush
 from testkit.delayplay import DelayPlay
+from testkit.keyed import query
 
 SECOND_MS = 1000
 DAY_MS = 86_400_000
@@ -280,7 +281,7 @@ def test_a_message_is_found_under_its_key_when_it_is_delivered() -> None:
     play = DelayPlay()
     sent = play.send(b"x", TIMER_DELAY_MS="50")
     play.pass_ms(100)
-    assert len(play.store.reader.query("orders", sent.key, 5, 0, 1 << 60)) == 1
+    assert len(query(play.store.reader, "orders", sent.key, 5, 0, 1 << 60)) == 1
 
 
 def test_without_its_document_the_log_says_what_was_delivered() -> None:

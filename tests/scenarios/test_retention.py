@@ -7,6 +7,7 @@ import pytest
 from gantry.errors import DiskFullError
 from gantry.store.store import Store
 from testkit.delayplay import DelayPlay
+from testkit.keyed import query
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import bodies, crash, message, opened, small
@@ -191,7 +192,7 @@ def test_a_disk_that_is_full_just_when_a_new_index_file_is_wanted_makes_room_by_
         crash(store)
     again = opened(store.settings, clock, disk=disk.restart())  # type: ignore[arg-type]
     assert again.queue_range("orders", 0) == ends and bodies(again) == kept
-    assert len(again.reader.query("orders", "new", 10, 0, clock.now_ms() + 1000)) == 1
+    assert len(query(again.reader, "orders", "new", 10, 0, clock.now_ms() + 1000)) == 1
 
 
 @pytest.mark.parametrize("part", ["/consumequeue", "/index", "/gantry", "/checkpoint"])

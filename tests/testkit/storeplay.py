@@ -18,6 +18,7 @@ from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
 from gantry.store.store import Store
+from testkit.keyed import query
 from testkit.ledger import Kept, LogLedger
 from testkit.simclock import SimClock
 from testkit.simdisk import PowerCut, SimDisk
@@ -226,7 +227,7 @@ def check_index(play: StorePlay, store: Store, view: LogView) -> None:
         for token in (*entry.keys.split(), entry.unique_key):
             wanted.setdefault((kept.topic, token.decode()), []).append(kept.body)
     for (topic, key), bodies in wanted.items():
-        found = [records.view(bytes(one), 0, len(one)).body for one in store.reader.query(topic, key, 64, 0, 1 << 50)]
+        found = [records.view(bytes(one), 0, len(one)).body for one in query(store.reader, topic, key, 64, 0, 1 << 50)]
         assert sorted(found) == sorted(bodies[-64:]), f"{topic}#{key}: {len(found)} found, {len(bodies)} in the log"
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gantry.consume import lookups
 from gantry.consume.lookups import LookupHandlers
 from gantry.leaves.frames import Command
+from gantry.store import keysearch
 from gantry.store.indexfile import WALKED_AT_ONCE
 from gantry.store.settings import MIB
 from gantry.wire import headers
@@ -127,7 +127,7 @@ def test_a_key_of_a_thousand_later_messages_is_found_in_steps() -> None:
 
 
 def test_a_walk_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "_STEPS_MAX", 10)
+    monkeypatch.setattr(keysearch, "STEPS_MAX", 10)
     play = Asking(store=replace(SMALL, index_entries=5000))
     early = play.clock.now_ms()
     play.send("other", keys="other")
@@ -139,7 +139,7 @@ def test_a_walk_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None
         ResponseCode.QUERY_NOT_FOUND,
         " ask for a later time range",
     )
-    monkeypatch.setattr(lookups, "_HITS_AT_ONCE", 1)
+    monkeypatch.setattr(keysearch, "_HITS_AT_ONCE", 1)
     found = play.query("k", maxNum=64)
     assert (found.code, len(bodies_of(found.body))) == (ResponseCode.SUCCESS, 9)
     assert "ask for a later time range" in (found.remark or "")

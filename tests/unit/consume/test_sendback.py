@@ -13,6 +13,7 @@ from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ, TopicConfig
 from gantry.store.settings import Flush
 from gantry.wire.headers import HeaderError
+from testkit.keyed import query
 from testkit.sendbackplay import DLQ, GROUP, RETRY, SendBackPlay, said
 
 
@@ -229,5 +230,5 @@ def test_the_key_finds_every_copy() -> None:
     play = SendBackPlay()
     found = play.message()
     assert play.send_back(found) == 0
-    (hit,) = play.store.reader.query(RETRY, said(found)["UNIQ_KEY"], 9, 0, 1 << 60)
+    (hit,) = query(play.store.reader, RETRY, said(found)["UNIQ_KEY"], 9, 0, 1 << 60)
     assert properties.parse(records.view(hit, 0, len(hit)).properties)["UNIQ_KEY"] == said(found)["UNIQ_KEY"]

@@ -8,6 +8,7 @@ from gantry.store.checkpoint import StoreTimes
 from gantry.store.disk import RealDisk
 from gantry.store.recovery import Start
 from gantry.store.store import Store
+from testkit.keyed import query
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, SimDisk
 from testkit.smallstore import crash, message, opened, read_queue, small
@@ -173,7 +174,7 @@ def test_readers_see_the_same_before_while_and_after_it_is_written(tmp_path: Pat
         clock.advance(1500)
         store.tick(clock.now_ms())
         entries = [store.reader.entry("orders", 0, offset) for offset in range(20)]
-        seen.append((entries, [bytes(one) for one in store.reader.query("orders", "k", 64, 0, 1 << 50)]))
+        seen.append((entries, [bytes(one) for one in query(store.reader, "orders", "k", 64, 0, 1 << 50)]))
         background.step()
         store.append([message(keys="other")])
         background.step()

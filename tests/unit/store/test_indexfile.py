@@ -8,7 +8,7 @@ import pytest
 from gantry.errors import StoreError
 from gantry.leaves import hashes, keys
 from gantry.store.disk import RealDisk
-from gantry.store.indexfile import IndexFile, write_index
+from gantry.store.indexfile import Hit, IndexFile, write_index
 from testkit.simdisk import Faults, PowerCut, SimDisk
 from testkit.smallstore import query_index
 
@@ -34,7 +34,7 @@ def _put(index: IndexFile, key: str, log_offset: int, store_ms: int = 1_000_000)
 
 def _find(index: IndexFile, key: str, begin_ms: int = 0, end_ms: int = 1 << 50) -> list[int]:
     hits = index.find(hashes.index_hash(f"t#{key}"), begin_ms, end_ms)
-    return [hit.log_offset for hit in hits if hit is not None]
+    return [hit.log_offset for hit in hits if isinstance(hit, Hit)]
 
 
 def test_the_file_is_rocketmqs(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from gantry.store.background import in_memory
 from gantry.store.disk import RealFile
 from gantry.store.fetched import Fetched, FetchStatus
 from gantry.store.store import Store
+from testkit.keyed import query
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import bodies, message, opened, parse, small
@@ -243,13 +244,13 @@ def test_a_record_faked_inside_a_body_is_not_one(store: Store) -> None:
 def test_records_are_found_by_key_newest_first_and_compared(store: Store) -> None:
     store.append([message(body=b"%d" % number, keys=f"k{number % 2} all") for number in range(6)])
     store.append([message("bills", keys="k0")])
-    found = store.reader.query("orders", "k0", 32, 0, 1 << 50)
+    found = query(store.reader, "orders", "k0", 32, 0, 1 << 50)
     assert [next(parse(bytes(one), 0)).body for one in found] == [b"4", b"2", b"0"]
-    assert len(store.reader.query("orders", "all", 2, 0, 1 << 50)) == 2
+    assert len(query(store.reader, "orders", "all", 2, 0, 1 << 50)) == 2
     # "Aa" and "BB" have the same hash.
     store.append([message(body=b"Aa", keys="Aa"), message(body=b"BB", keys="BB")])
     store.tick(0)
-    (one,) = store.reader.query("orders", "BB", 32, 0, 1 << 50)
+    (one,) = query(store.reader, "orders", "BB", 32, 0, 1 << 50)
     assert next(parse(bytes(one), 0)).body == b"BB"
 
 

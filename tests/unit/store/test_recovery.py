@@ -17,6 +17,7 @@ from gantry.store.recovery import Start
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
 from testkit.foreignrecords import append_foreign
+from testkit.keyed import query
 from testkit.simclock import SimClock
 from testkit.smallstore import bodies, crash, message, opened, query_index, read_folder, read_queue, small
 
@@ -39,7 +40,7 @@ def _check(store: Store, count: int = 60) -> None:
         found = [body.split(b".")[0] for body in bodies(store, queue_id=queue_id)]
         assert found == [b"%d" % number for number in range(queue_id, count, 2)]
     for key in range(5):
-        assert len(store.reader.query("orders", f"k{key}", 64, 0, 1 << 50)) == count // 5
+        assert len(query(store.reader, "orders", f"k{key}", 64, 0, 1 << 50)) == count // 5
     assert store.next_queue_offset("orders", 0) == count // 2
 
 

@@ -9,6 +9,7 @@ from gantry.errors import DiskFullError
 from gantry.store.retention import DiskView, count_to_drop
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
+from testkit.keyed import query
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import bodies, crash, message, opened, small
@@ -73,7 +74,7 @@ def test_old_segments_go_with_the_queue_and_index_files_that_point_there(tmp_pat
     assert 0 < low < high == 35
     assert bodies(store)[0].startswith(b"%d." % (2 * low))
     assert int(min(path.name for path in (tmp_path / "consumequeue" / "orders" / "0").iterdir())) > 0
-    hits = store.reader.query("orders", "k", 64, 0, 1 << 50)
+    hits = query(store.reader, "orders", "k", 64, 0, 1 << 50)
     assert 0 < len(hits) <= 70 - 2 * low + 1
     store.close()
     again = opened(store.settings, clock)

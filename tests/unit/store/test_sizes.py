@@ -5,6 +5,7 @@ import pytest
 from gantry.errors import StoreError
 from gantry.store import filenames, sizes
 from gantry.store.settings import StoreSettings
+from testkit.keyed import query
 from testkit.simdisk import SimDisk
 from testkit.smallstore import message, opened, small
 
@@ -76,5 +77,5 @@ def test_in_a_folder_of_ours_a_file_that_is_too_short_is_built_again_and_says_no
     file.close()
     store = opened(sizes.of_folder(disk, small(ROOT)), disk=disk)
     assert store.report.rebuilt and store.queue_range("T", 0) == (0, 15)
-    assert len(store.reader.query("T", "key7", 9, 0, 1 << 60)) == 1
+    assert len(query(store.reader, "T", "key7", 9, 0, 1 << 60)) == 1
     store.close()

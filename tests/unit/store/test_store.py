@@ -14,6 +14,7 @@ from gantry.store.disk import RealDisk
 from gantry.store.opening import Opening, open_store
 from gantry.store.settings import Flush
 from testkit.foreignrecords import append_foreign
+from testkit.keyed import query
 from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, SimDisk
@@ -154,7 +155,7 @@ def test_queues_and_index_never_hold_on_disk_what_is_not_flushed() -> None:
         clock.advance(2000)
         store.tick(clock.now_ms())
     assert disk.list("/s/consumequeue") == [] and disk.list("/s/index") == []
-    assert len(store.reader.query("orders", "k", 32, 0, 1 << 50)) == 5
+    assert len(query(store.reader, "orders", "k", 32, 0, 1 << 50)) == 5
 
 
 def test_stats(tmp_path: Path) -> None:

@@ -12,14 +12,11 @@ index file; then the answer's remark says that the search ended early.
 
 from __future__ import annotations
 
-import asyncio
-from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
-from gantry.leaves import records
 from gantry.leaves.frames import Command
-from gantry.store.indexfile import WALKED_AT_ONCE
+from gantry.store.keysearch import EXAMINED_MAX, HITS_MAX, KeyQuestion, record_at, search, searched
 from gantry.store.store import Store
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
@@ -28,26 +25,11 @@ from gantry.wire.command import reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-# RocketMQ: defaultQueryMaxNum for a unique key, 64 hits at most from the index for others.
+# RocketMQ: defaultQueryMaxNum for a unique key.
 _UNIQUE_HITS_MAX = 32
-_HITS_MAX = 64
-# What one request may examine: entries of other keys in the same slots of the index, and of later times.
-_STEPS_MAX = 16_384
-_WALKED_MAX = _STEPS_MAX * WALKED_AT_ONCE
-_HITS_AT_ONCE = 16
-_HEAD_BYTES = records.RECORD_BYTES_MIN
 # Half of the longest frame; the first hit always goes.
 LOOKUP_BYTES_MAX = 8 << 20
 _ANY_BYTES = 1 << 30
-
-
-class _Question(NamedTuple):
-    """The arguments of QUERY_MESSAGE: topic, key, and a range of store times in ms."""
-
-    topic: str
-    key: str
-    begin_ms: int
-    end_ms: int
 
 
 class LookupHandlers:
@@ -62,62 +44,22 @@ class LookupHandlers:
         """QUERY_MESSAGE: the records with a key, as they are stored."""
         header = headers.parse(command.code, command.ext)
         wanted = _UNIQUE_HITS_MAX if header.boolean("_UNIQUE_KEY_QUERY") else header.integer("maxNum")
-        question = _Question(
+        question = KeyQuestion(
             header.text("topic"), header.text("key"), header.integer("beginTimestamp"), header.integer("endTimestamp")
         )
-        places, is_cut = await self._find(question, max(1, min(wanted, _HITS_MAX)))
+        places, is_cut = await searched(search(self._store, question, max(1, min(wanted, HITS_MAX))))
         reader = self._store.reader
-        found = [reader.bytes_at(*place) for place in places.items() if reader.holds(*place)]
-        cut = f"the index has more than {_WALKED_MAX} entries behind its newest ones; ask for a later time range"
+        found = [reader.bytes_at(*place) for place in places if reader.holds(*place)]
+        cut = f"the index has more than {EXAMINED_MAX} entries behind its newest ones; ask for a later time range"
         if not found:
             remark = cut if is_cut else "can not find message, maybe time range not correct"
             return reply(command, ResponseCode.QUERY_NOT_FOUND, remark, self._index_state())
         return reply(command, remark=cut if is_cut else "", ext=self._index_state(), body=self._joined(found))
 
-    async def _find(self, question: _Question, count_max: int) -> tuple[dict[int, int], bool]:
-        """Return the sizes of the newest matching records by log offset, and whether the search ended early."""
-        found: dict[int, int] = {}
-        hits: list[int] = []
-        steps = 0
-        for log_offset in self._store.reader.walk(*question):
-            if log_offset is not None:
-                hits.append(log_offset)
-            if log_offset is None or len(hits) == _HITS_AT_ONCE:
-                steps += 1
-                if steps >= _STEPS_MAX:
-                    return found, True
-                await self._look_at(question, hits, found)
-                hits.clear()
-            if len(found) >= count_max:
-                break
-        await self._look_at(question, hits, found)
-        return dict(islice(found.items(), count_max)), False
-
-    async def _look_at(self, question: _Question, hits: list[int], found: dict[int, int]) -> None:
-        """Add the matching hits to `found`; cold records are brought in, and other tasks run in between."""
-        await self._warm(hits)
-        for one in hits:
-            record = self._store.reader.with_key(one, question.topic, question.key.encode())
-            if record is not None and question.begin_ms <= record.store_ms <= question.end_ms:
-                found.setdefault(one, record.size)
-
-    async def _warm(self, log_offsets: list[int]) -> None:
-        """Bring possible records into memory: their heads, which hold their sizes, then all of them."""
-        store, reader = self._store, self._store.reader
-        await asyncio.sleep(0)
-        there = [one for one in log_offsets if reader.holds(one, _HEAD_BYTES)]
-        cold = [one for one in there if store.dispatched.offset - one > store.settings.warm_bytes]
-        for size_of in (lambda _: _HEAD_BYTES, reader.size_at):
-            if places := [(one, size) for one in cold if (size := size_of(one))]:
-                is_in = asyncio.Event()
-                store.bring_in(places, is_in.set)
-                await is_in.wait()
-
     async def view(self, connection: Connection, command: Command) -> Command:
         """VIEW_MESSAGE_BY_ID: the record at a log offset, as it is stored."""
         offset = headers.parse(command.code, command.ext).integer("offset")
-        await self._warm([offset])
-        found = self._store.reader.record_at(offset)
+        found = await searched(record_at(self._store, offset))
         if found is not None:
             fetched = self._store.reader.fetch(found.topic, found.queue_id, found.queue_offset, 1, _ANY_BYTES, None)
             if fetched.places and fetched.places[0][0] == offset:

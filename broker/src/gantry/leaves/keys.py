@@ -4,14 +4,16 @@
     entry   key hash i32, log offset i64, seconds since begin i32, number of the previous entry i32
     slot    i32, the number of the newest entry whose hash falls into this slot, 0 for none
 
-A record is found by its unique key and by each word of its KEYS; the hash is of `topic#key`.  Slots are reached by
-pages of 1024, which are all that `link` changes; the entries that it makes are given back, numbered from `count` on.
+A record is found by its unique key and by each word of its KEYS, up to KEYS_MAX; the hash is of `topic#key`.  Slots are
+reached by pages of 1024, which are all that `link` changes; the entries that it makes are given back, numbered from
+`count` on.
 Source: RocketMQ's `IndexFile` and `IndexService`; `gantry.store.indexfile` has the file around them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from struct import Struct
 
 from gantry.leaves.hashes import index_hash
@@ -28,6 +30,9 @@ SLOT = Struct(">i")
 # sysFlag of a rolled-back transaction, the only records without index entries.
 _ROLLBACK = 0xC
 _SECONDS_MAX = 0x7FFFFFFF
+# Keys of one record that get an entry, 10 KB of index at most; RocketMQ has no bound but that of the properties.
+KEYS_MAX = 512
+
 
 def keys_of(entry: Entry) -> list[bytes]:
     """The keys under which a record is found, in RocketMQ's order (the order decides entry numbers)."""
@@ -45,13 +50,16 @@ def hash_of(topic: str, key: bytes) -> int:
 
 
 def hashed(entries: Iterable[Entry]) -> bytes:
-    """Every key of these records, in their order, packed as `found`."""
+    """Every key of these records, in their order, packed as `found`.
+
+    A hash stands once for each record, because a second entry would find nothing else; at most KEYS_MAX a record.
+    """
     pack = FOUND.pack
     return b"".join(
         [
-            pack(hash_of(entry.topic, key), entry.log_offset, entry.store_ms)
+            pack(key_hash, entry.log_offset, entry.store_ms)
             for entry in entries
-            for key in keys_of(entry)
+            for key_hash in islice(dict.fromkeys(hash_of(entry.topic, key) for key in keys_of(entry)), KEYS_MAX)
         ]
     )
 

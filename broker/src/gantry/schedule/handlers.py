@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.acks import Acks
@@ -31,6 +32,7 @@ from gantry.schedule.intake import longest_ms
 from gantry.schedule.lines import Line
 from gantry.schedule.places import DelayedEntry
 from gantry.schedule.service import DelayService
+from gantry.store.keysearch import TOO_LONG, KeyQuestion, Steps, record_at, records_with, resolved, searched
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -43,7 +45,6 @@ _LIST_MAX = 500
 _EXAMINED_MAX = 20_000
 _EXAMINED_AT_ONCE = 200
 _HITS_MAX = 32
-_FOREVER_MS = 1 << 62
 SEEN_S = 2.0  # shorter than clients wait for an answer
 _UNSEEN_MAX = 1_000  # requests that wait so
 # RocketMQ: no handle is for a later time than a send may ask for now.  But our clock may be behind the one by which the
@@ -121,7 +122,11 @@ class DelayHandlers:
 
     def _named_in(self, command: Command, act: Callable[[_Pending], Command | None]) -> _Answer:
         """Act on the pending message that a request names, now or when it can be found."""
-        one = self._named(headers.parse(command.code, command.ext))
+        return resolved(self._named(headers.parse(command.code, command.ext)), partial(self._act_on, command, act))
+
+    def _act_on(
+        self, command: Command, act: Callable[[_Pending], Command | None], one: _Pending | Refusal
+    ) -> _Answer:
         if one is _NOT_PENDING and self._store.dispatched.offset < self._acks.mark.offset:
             return self._when_seen(command, act)
         return refusal(command, one) if isinstance(one, Refusal) else act(one)
@@ -143,7 +148,7 @@ class DelayHandlers:
             del self._unseen[seen]
             if not self._unseen:
                 self._store.dispatched.ignore(self._dispatched)
-        one = self._named(headers.parse(command.code, command.ext))
+        one = await searched(self._named(headers.parse(command.code, command.ext)))
         return refusal(command, one) if isinstance(one, Refusal) else act(one)
 
     def _dispatched(self, offset: int) -> None:
@@ -151,7 +156,7 @@ class DelayHandlers:
             if wanted <= offset:
                 seen.set()
 
-    def _named(self, header: headers.Header) -> _Pending | Refusal:
+    def _named(self, header: headers.Header) -> Steps[_Pending | Refusal]:
         """Return the pending message that a handle names, or RocketMQ's refusal."""
         if not self._service.rules.is_recall_allowed:
             return Refusal(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -165,11 +170,12 @@ class DelayHandlers:
         ahead_ms = handle.due_ms - self._clock.now_ms()
         if not 0 < ahead_ms <= self._longest_ms(topic) + _BEHIND_MS:
             return _illegal("recall failed, timestamp invalid")
-        for one in self._find(handle.unique_key, names.TIMER_TOPIC):
+        named, is_cut = yield from self._find(handle.unique_key, names.TIMER_TOPIC)
+        for one in self._pending_of(named):
             is_same = one.address.topic == topic and one.place.due_ms == handle.due_ms
             if is_same and retimes.times_of(one.record.properties) == handle.times:
                 return one
-        return _NOT_PENDING
+        return TOO_LONG if is_cut else _NOT_PENDING
 
     def _longest_ms(self, topic: str) -> int:
         return longest_ms(self._service.rules, self._topics.is_http_queue(topic))
@@ -191,11 +197,23 @@ class DelayHandlers:
                 found.append(self._shown(one))
         return reply(command, body=bodies.dumps({"delayed": found, "next": following}))
 
-    def cancel(self, connection: Connection, command: Command) -> Command | None:
+    def cancel(self, connection: Connection, command: Command) -> _Answer:
         """CANCEL_DELAYED: cancel a pending message for an administrator, by its unique key or offset id."""
+        wanted = headers.parse(command.code, command.ext).text("id")
+        return resolved(self._found_for(wanted), lambda found: self._cancel(connection, command, found))
+
+    def _found_for(self, wanted: str) -> Steps[tuple[list[Record], bool]]:
+        """Find the records that may be pending under this id, in the timer's topic and that of the levels."""
+        timed, is_cut = yield from self._find(wanted, names.TIMER_TOPIC)
+        levelled, is_cut_too = yield from self._find(wanted, names.SCHEDULE_TOPIC)
+        return [*timed, *levelled], is_cut or is_cut_too
+
+    def _cancel(self, connection: Connection, command: Command, named: tuple[list[Record], bool]) -> Command | None:
         header = headers.parse(command.code, command.ext)
         wanted = header.text("id")
-        found = [*self._find(wanted, names.TIMER_TOPIC), *self._find(wanted, names.SCHEDULE_TOPIC)]
+        found = self._pending_of(named[0])
+        if not found and named[1]:
+            return refusal(command, TOO_LONG)
         if not found:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no message {wanted[:80]!r} waits for its delivery")
         audit.warning(
@@ -217,14 +235,20 @@ class DelayHandlers:
             self._acks.park(self._store.written.offset, connection, frames.encode(answer), 1)
         return None
 
-    def _find(self, wanted: str, topic: str) -> list[_Pending]:
-        """The pending messages of this id in one of the two topics."""
-        hits = self._store.reader.query(topic, wanted, _HITS_MAX, 0, _FOREVER_MS) if wanted else []
-        found = [records.view(hit, 0, len(hit)) for hit in hits]
+    def _find(self, wanted: str, topic: str) -> Steps[tuple[list[Record], bool]]:
+        """Find the records of this id in one of the two topics; whether there may be more."""
+        found: list[Record] = []
+        is_cut = False
+        if wanted:
+            found, is_cut = yield from records_with(self._store, KeyQuestion(topic, wanted), _HITS_MAX)
         at = _log_offset(wanted)
-        record = None if at is None else self._store.reader.record_at(at)
+        record = None if at is None else (yield from record_at(self._store, at))
         if record is not None and record.topic == topic:
             found.append(record)
+        return found, is_cut
+
+    def _pending_of(self, found: list[Record]) -> list[_Pending]:
+        """Return what of these records is pending now; act on it before anything is awaited."""
         pending = [self._pending(record) for record in found]
         return [one for one in pending if one is not None]
 

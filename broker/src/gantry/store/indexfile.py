@@ -28,6 +28,7 @@ from typing import NamedTuple
 from gantry.errors import StoreError
 from gantry.leaves import keys
 from gantry.store import filenames
+from gantry.store.background import is_on_disk_only
 from gantry.store.disk import Disk, File
 
 HEADER_BYTES = 40
@@ -57,6 +58,14 @@ class Hit(NamedTuple):
 
     log_offset: int
     store_ms: int
+
+
+class ColdIndex(NamedTuple):
+    """[start, end) of an index file that is not in memory and is looked at next."""
+
+    file: File
+    start: int
+    end: int
 
 
 class _Pages(dict[int, bytearray]):
@@ -150,18 +159,25 @@ class IndexFile:
         self.count += count
         _, self.end_log, self.end_ms = keys.FOUND.unpack_from(found, len(found) - keys.FOUND_BYTES)
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit | None]:
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit | ColdIndex | None]:
         """Entries with this hash stored within [begin_ms, end_ms], newest first.
 
         A chain may have millions of entries that are newer, or of other keys: None comes after every WALKED_AT_ONCE
-        entries, so that the caller can give way or stop.
+        entries, so that the caller can give way or stop.  Before a page is touched that is not in memory comes its
+        place, so that the caller can have it read.
         """
-        number = self._newest(key_hash % self._slots)
+        slot = key_hash % self._slots
+        if (cold := self._cold(HEADER_BYTES + slot * keys.SLOT.size, keys.SLOT.size)) is not None:
+            yield cold
+        number = self._newest(slot)
         for walked in count(1):
             if not number:
                 return
             if walked % WALKED_AT_ONCE == 0:
                 yield None
+            is_stored = number < self._stored
+            if is_stored and (cold := self._cold(self._entries_at + number * ENTRY_BYTES, ENTRY_BYTES)) is not None:
+                yield cold
             found, log_offset, seconds, previous = self._entry(number)
             store_ms = self.begin_ms + seconds * 1000
             if store_ms + 999 < begin_ms:
@@ -169,6 +185,12 @@ class IndexFile:
             if found == key_hash and store_ms <= end_ms:
                 yield Hit(log_offset, store_ms)
             number = previous if previous < number else 0
+
+    def _cold(self, start: int, size: int) -> ColdIndex | None:
+        """The place, if looking at it would wait for the disk."""
+        if self._file is None or not is_on_disk_only(self._file, self._map, start, size):
+            return None
+        return ColdIndex(self._file, start, start + size)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether a record stored within the range may be indexed here."""

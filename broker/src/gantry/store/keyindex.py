@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import islice
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.leaves import keys, records
 from gantry.store import filenames
 from gantry.store.disk import Disk
-from gantry.store.indexfile import Hit, IndexFile, IndexWrites, write_index
+from gantry.store.indexfile import ColdIndex, Hit, IndexFile, IndexWrites, write_index
 from gantry.store.recoverypoint import IndexState
 
-# RocketMQ's maxMsgsNumBatch: no query answers more.
-HITS_MAX = 64
 # How many keys one slice of absorb() takes, about 1 us each in pure Python; more when many wait.
 _SLICE_KEYS = 512
 _SLICES_MAX = 32
@@ -143,7 +140,7 @@ class KeyIndex:
 
     def _has(self, key_hash: int, log_offset: int, store_ms: int) -> bool:
         hits = (hit for file in self._files[-1:] for hit in file.find(key_hash, store_ms - 1000, store_ms))
-        return any(hit is not None and hit.log_offset == log_offset for hit in hits)
+        return any(isinstance(hit, Hit) and hit.log_offset == log_offset for hit in hits)
 
     def absorb_all(self, flushed: int) -> None:
         """All slices; only while a store opens or closes."""
@@ -176,16 +173,10 @@ class KeyIndex:
         for file, writes in written:
             file.thaw(writes, self._disk)
 
-    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[Hit]:
-        """Candidates, newest first, at most HITS_MAX; hashes collide, so the caller compares the records.
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Hit | ColdIndex | None]:
+        """Candidates, newest first; hashes collide, so the caller compares the records.
 
-        Walks to the end without giving way: for starts, and for keys that hardly anything else is in a slot with.
-        """
-        return list(islice(filter(None, self.walk(topic, key, begin_ms, end_ms)), HITS_MAX))
-
-    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Hit | None]:
-        """Like `find`, but one by one and without a limit; yields None after every WALKED_AT_ONCE entries examined.
-
+        Yields None after every WALKED_AT_ONCE entries examined, and what it will look at if that is not in memory.
         Others may have the loop in between: what is dispatched meanwhile is not found, and what is deleted may be.
         """
         key_hash = keys.hash_of(topic, key.encode())

@@ -19,6 +19,7 @@ from gantry.leaves import delays, frames, keys, queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.fetched import Fetched, FetchStatus, outside
+from gantry.store.indexfile import ColdIndex, Hit
 from gantry.store.keyindex import KeyIndex
 from gantry.store.logscan import first_record_ms
 from gantry.store.queuefiles import FILLER_SIZE, invalid_at
@@ -31,7 +32,6 @@ _WALK_RECORDS_MAX = 1024
 # What a filter may do between two looks at the clock: some 0.1 ms.
 _STEPS = 1024
 _ANY_BYTES = 1 << 62
-_FOREVER_MS = 1 << 62
 _PLACE = Struct(">qiq")
 # The size and the log offset in a record's head (see `leaves.records`).
 _HEAD = Struct(">i24xq")
@@ -360,30 +360,14 @@ class Reader:
 
         return queue.first_where(queue.min_offset(self._log.start), is_behind)
 
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Stored bytes of records with this key (or unique key) stored within [begin_ms, end_ms], newest first."""
-        wanted = key.encode()
-        seen: dict[int, memoryview] = {}
-        for hit in self._index.find(topic, key, begin_ms, end_ms):
-            if len(seen) >= count_max:
-                break
-            if hit.log_offset in seen or (found := self.with_key(hit.log_offset, topic, wanted)) is None:
-                continue
-            if begin_ms <= found.store_ms <= end_ms:
-                seen[hit.log_offset] = self.bytes_at(hit.log_offset, found.size)
-        return list(seen.values())
-
-    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | None]:
-        """Log offsets that may have a key, newest first, in steps with a None after each; ask `with_key`."""
-        return (hit and hit.log_offset for hit in self._index.walk(topic, key, begin_ms, end_ms))
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | ColdIndex | None]:
+        """Log offsets that may have a key, newest first, in steps with a None after each; see `keysearch`."""
+        hits = self._index.walk(topic, key, begin_ms, end_ms)
+        return (hit.log_offset if isinstance(hit, Hit) else hit for hit in hits)
 
     def bytes_at(self, log_offset: int, size: int) -> memoryview:
         """The stored bytes of a record that is there."""
         return self._log.slice(log_offset, size)
-
-    def hits(self, topic: str, key: str) -> list[int]:
-        """Log offsets of the records that `query` looks at for a key; hashes collide, so not all of them have it."""
-        return [hit.log_offset for hit in self._index.find(topic, key, 0, _FOREVER_MS)]
 
     def with_key(self, log_offset: int, topic: str, key: bytes) -> records.Record | None:
         """The dispatched record that begins here, if it is of the topic and has the key."""

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, queues, records
 from gantry.store import filenames
+from gantry.store.background import reading
 from gantry.store.commitlog import RunTooLongError
 from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.dropping import Dropping
 from gantry.store.flushing import LogFlush
 from gantry.store.generations import Generations, TopicGeneration
+from gantry.store.indexfile import ColdIndex
 from gantry.store.reading import Reader
 from gantry.store.recovery import RecoveryReport, StoreParts
 from gantry.store.retention import Retention
@@ -267,6 +269,12 @@ class Store:
         ahead_bytes: so much behind them will probably be read next; that is begun and not waited for.
         """
         self._log.bring_in(places, self._parts.background.cold_reader, done, ahead_bytes)
+
+    def bring_in_index(self, cold: ColdIndex, done: Callable[[], None]) -> None:
+        """Have the cold reader read this place of an index file, then call done on the loop."""
+        job = reading(cold.file, ((cold.start, cold.end),))
+        if not self._parts.background.cold_reader.submit(job, lambda _: done()):
+            done()
 
     def stats(self) -> StoreStats:
         """Return offsets, disk usage and counts for the runtime information and the metrics."""

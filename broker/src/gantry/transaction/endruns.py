@@ -38,6 +38,7 @@ class SettleRequest(NamedTuple):
     request: Request | None
     half: OpenHalf
     outcome: TransactionState
+    found: TransactionState | None = None  # how it ended by the log, where no table knows the transaction
 
     @property
     def asker(self) -> tuple[Connection, Request] | None:

@@ -16,16 +16,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gantry.errors import Refusal
 from gantry.leaves import frames, openhalves
 from gantry.leaves.frames import Command, End
 from gantry.model import names
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.endruns import EndRun, SettleRequest, pieces
 from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
+from gantry.transaction.lookups import OutcomeSearch
 from gantry.transaction.oplog import TransactionState
 from gantry.transaction.settle import Settling
 from gantry.wire.codes import ResponseCode
-from gantry.wire.command import reply
+from gantry.wire.command import refusal, reply
 
 if TYPE_CHECKING:
     from gantry.store.store import Store
@@ -41,6 +43,7 @@ class Ends:
         self._settling = settling
         self._counts = settling.counts
         self._store = store
+        self._search = OutcomeSearch(store, settling)
 
     def end_run(self, connection: Connection, ends: list[End]) -> None:
         """Handle the ends of one read of a connection; refusals are answered now, others when they are settled."""
@@ -84,10 +87,8 @@ class Ends:
             keys = end.transaction_id, end.message_id
             log_offset = entry[0] if entry is not None else log_offset
         if entry is None:
-            if self._settling.outcome(queue_offset) is outcome:
-                self._counts.repeated += 1
-                return reply(end)
-            return self._refused(end, "no such half", f"the half queue has no message {queue_offset}")
+            self._search.look_up(queue_offset, lambda known: self._answer_gone(connection, end, outcome, known))
+            return None
         if entry[0] != log_offset:
             remark = f"half message {queue_offset} does not stand at log offset {log_offset}"
             return self._refused(end, "wrong offset", remark)
@@ -101,6 +102,25 @@ class Ends:
 
         self._store.bring_in([(log_offset, entry[1])], came)
         return None
+
+    def _answer_gone(
+        self,
+        connection: Connection,
+        end: End,
+        outcome: TransactionState,
+        known: TransactionState | Refusal | None,
+    ) -> None:
+        """Answer an end whose half is not in its queue any more, or never was."""
+        if known is outcome:
+            self._counts.repeated += 1
+            answer = reply(end)
+        elif isinstance(known, Refusal):
+            self._counts.refuse("long search")
+            answer = refusal(end, known)
+        else:
+            answer = self._refused(end, "no such half", f"the half queue has no message {end.queue_offset}")
+        if not end.is_oneway:
+            connection.write(frames.encode(answer))
 
     def _carried_on(self, root: int) -> tuple[int, int, int] | None:
         """Return the half-queue entry of a transaction's copy, when its first half was removed with its segment."""
@@ -125,7 +145,7 @@ class Ends:
         if keys and facts.unique_key not in keys:
             remark = "the half was carried on to another place, and its transactionId is not the one that was given"
             return self._refused(end, "wrong key", remark)
-        self._settling.submit(SettleRequest(connection, end, OpenHalf.of(record, facts), outcome))
+        self._search.submit(SettleRequest(connection, end, OpenHalf.of(record, facts), outcome))
         return None
 
     def _refused(self, end: End, reason: str, remark: str) -> Command:

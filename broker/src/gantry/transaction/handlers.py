@@ -23,6 +23,7 @@ from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
 from gantry.transaction.endruns import SettleRequest
 from gantry.transaction.half import HalfFacts, has_room
+from gantry.transaction.lookups import OutcomeSearch
 from gantry.transaction.oplog import TransactionState
 from gantry.transaction.service import CheckService
 from gantry.wire import bodies, headers
@@ -61,6 +62,7 @@ class TransactionHandlers:
         self._store = store
         self._clock = clock
         self._cold = ColdReads(store, self._settling)
+        self._search = OutcomeSearch(store, self._settling)
 
     async def resume(self, connection: Connection, command: Command) -> Command | None:
         """RESUME_CHECK_HALF_MESSAGE: arm again a message of TRANS_CHECK_MAX_TIME_TOPIC, named by offsetMsgId."""
@@ -122,7 +124,7 @@ class TransactionHandlers:
         _audit(action, facts, header.text("operator"), connection)
         if action == "rearm":
             return await self._rearm(connection, command, record)
-        self._settling.submit(SettleRequest(connection, command, _half_of(record, facts), _ACTIONS[action]))
+        self._search.submit(SettleRequest(connection, command, _half_of(record, facts), _ACTIONS[action]))
         return None
 
     async def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:

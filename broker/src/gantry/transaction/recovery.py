@@ -20,12 +20,12 @@ log is behind the last op (`Rules.unmarked_bytes_max`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from gantry.leaves import records
 from gantry.leaves.records import SYS_TRANSACTION_BITS, Record
 from gantry.model import names
+from gantry.store.keysearch import FOREVER_MS, STEPS_MAX
 from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.half import SYS_COMMIT, HalfFacts
 from gantry.transaction.oplog import Settled, TransactionState, cut_short, offsets_in, settled_in
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from gantry.metadata.offsets import Offsets
     from gantry.store.reading import Reader
 
-_FOREVER_MS = 1 << 62
 _HITS_MAX = 32
 
 
@@ -48,14 +47,14 @@ def read_back(reader: Reader, offsets: Offsets, book: Book) -> Iterator[None]:
     for offset in range(half_at, half_end):
         entry = reader.entry(names.HALF_TOPIC, 0, offset)
         while entry is not None and op_at < op_end and op_log < entry[0]:
-            _read_op(reader, book, op_at)
+            yield from _read_op(reader, book, op_at)
             op_at += 1
             op_log = _log_offset(reader, names.OP_HALF_TOPIC, op_at, op_end)
             yield
         _read_half(reader, book, offset, entry)
         yield
     for offset in range(op_at, op_end):
-        _read_op(reader, book, offset)
+        yield from _read_op(reader, book, offset)
         yield
 
 
@@ -146,22 +145,29 @@ def _read_half(reader: Reader, book: Book, offset: int, entry: tuple[int, int, i
         add_half(book, record)
 
 
-def _read_op(reader: Reader, book: Book, offset: int) -> None:
+def _read_op(reader: Reader, book: Book, offset: int) -> Iterator[None]:
     entry = reader.entry(names.OP_HALF_TOPIC, 0, offset)
     record = reader.record_at(entry[0]) if entry is not None else None
     if record is None:
         book.add_op(offset, ())
         return
     settled = settled_in(record.properties)
-    book.add_op(offset, foreign(reader, book, record) if settled is None else settled)
+    if settled is None:
+        settled = yield from foreign(reader, book, record)
+    book.add_op(offset, settled)
 
 
-def foreign(reader: Reader, book: Book, record: Record) -> list[Settled]:
-    """Return the ends in an op of RocketMQ's."""
-    return [_foreign(reader, book, offset) for offset in offsets_in(record.body) if offset >= book.half_offset]
+def foreign(reader: Reader, book: Book, record: Record) -> Generator[None, None, list[Settled]]:
+    """Find the ends in an op of RocketMQ's, in small slices."""
+    found: list[Settled] = []
+    for offset in offsets_in(record.body):
+        if offset >= book.half_offset:
+            one = yield from _foreign(reader, book, offset)
+            found.append(one)
+    return found
 
 
-def _foreign(reader: Reader, book: Book, offset: int) -> Settled:
+def _foreign(reader: Reader, book: Book, offset: int) -> Generator[None, None, Settled]:
     """Find out how a half ended that RocketMQ's broker settled."""
     half = book.open.get(offset)
     if half is None:
@@ -171,13 +177,25 @@ def _foreign(reader: Reader, book: Book, offset: int) -> Settled:
     outcome = TransactionState.ROLLED_BACK
     if record is not None:
         unique_key = HalfFacts(record.properties, offset).unique_key
-        if any(found.prepared_offset == half.log_offset for found in _with_key(reader, half.topic, unique_key)):
+        real = yield from _with_key(reader, half.topic, unique_key)
+        if any(one.prepared_offset == half.log_offset for one in real):
             outcome = TransactionState.COMMITTED
-        elif _with_key(reader, names.CHECK_MAX_TIME_TOPIC, unique_key):
+        elif (yield from _with_key(reader, names.CHECK_MAX_TIME_TOPIC, unique_key)):
             outcome = TransactionState.GIVEN_UP
     return Settled(half.root, outcome, copies)
 
 
-def _with_key(reader: Reader, topic: str, key: str) -> list[Record]:
-    hits = reader.query(topic, key, _HITS_MAX, 0, _FOREVER_MS) if key else []
-    return [records.view(hit, 0, len(hit)) for hit in hits]
+def _with_key(reader: Reader, topic: str, key: str) -> Generator[None, None, list[Record]]:
+    """Find the newest records of a topic under this key, as far as a search goes."""
+    found: list[Record] = []
+    steps = 0
+    for hit in reader.walk(topic, key, 0, FOREVER_MS) if key else ():
+        if isinstance(hit, int):
+            record = reader.with_key(hit, topic, key.encode())
+            found += [] if record is None else [record]
+        else:
+            steps += 1
+            yield
+        if len(found) >= _HITS_MAX or steps >= STEPS_MAX:
+            break
+    return found

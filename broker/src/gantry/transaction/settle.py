@@ -41,7 +41,6 @@ from gantry.transaction import half as halves
 from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.counts import LATENCY_BOUNDS_S, TransactionCounts
 from gantry.transaction.endruns import EndRun, SettleRequest, Waiting
-from gantry.transaction.lookups import outcome_in_log, was_delivered
 from gantry.transaction.oplog import Settled, TransactionState
 from gantry.transaction.pending import Pending
 from gantry.wire.codes import ResponseCode
@@ -62,8 +61,6 @@ _SAYS = {
     TransactionState.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
     TransactionState.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
 }
-
-
 Change = tuple["Send | None", Settled]  # what an end appends beside its ops, and the end
 
 
@@ -118,18 +115,15 @@ class Settling:
             # Something is left only after an exception, which is a bug: its clients get an answer all the same.
             for request in endruns.requests_of(waiting):
                 self.counts.refuse("failed")
-                self._refuse(request, _FAILED)
+                self.refuse(request, _FAILED)
 
     def outcome(self, root: int) -> TransactionState | None:
-        """Return how a transaction ended, or ends when what is written is dispatched; None: not known."""
+        """Return how a transaction ended, or ends when what is written is dispatched; None: no table knows."""
         ended = self._pending.outcome(root)
-        if ended is not None:
-            return ended
-        known = self.book.outcome(root)
-        return outcome_in_log(self._store.reader, root) if known is None else known
+        return self.book.outcome(root) if ended is None else ended
 
     def is_known(self, root: int) -> bool:
-        """Return whether `outcome` needs no look-up in the log."""
+        """Return whether a table knows the outcome, so that no look-up in the log is needed."""
         return root in self._pending or self.book.outcome(root) is not None
 
     def is_moving(self, root: int) -> bool:
@@ -250,7 +244,7 @@ class Settling:
             if known is not request.outcome:
                 change = self._change(request, known)
                 if isinstance(change, Refusal):
-                    self._refuse(request, change)
+                    self.refuse(request, change)
                     continue
                 fresh[request.half.root] = request
                 changes.append(change)
@@ -262,8 +256,9 @@ class Settling:
             self._not_written(answered, refused)
             return
         now_ms = self._clock.now_ms()
-        for _, _, half, outcome in fresh.values():
-            self.counts.finish(half.topic, outcome is TransactionState.COMMITTED, (now_ms - half.born_ms) / 1000)
+        for one in fresh.values():
+            is_commit = one.outcome is TransactionState.COMMITTED
+            self.counts.finish(one.half.topic, is_commit, (now_ms - one.half.born_ms) / 1000)
         self._answer(answered)
 
     def _answer(self, requests: list[SettleRequest]) -> None:
@@ -286,7 +281,7 @@ class Settling:
         if root not in self._pending and self.book.open.get(half.current) is half:
             return TransactionState.OPEN
         known = self.outcome(root)
-        return TransactionState.COMMITTED if known is None and was_delivered(self._store.reader, half) else known
+        return request.found if known is None else known
 
     def _change(self, request: SettleRequest, known: TransactionState | None) -> Change | Refusal:
         """Return the message and op that end the transaction, or why it does not end that way."""
@@ -392,8 +387,8 @@ class Settling:
     def _not_written(self, requests: list[SettleRequest], why: Refusal) -> None:
         self.counts.refuse("not written")
         for request in requests:
-            self._refuse(request, why)
+            self.refuse(request, why)
 
-    def _refuse(self, request: SettleRequest, why: Refusal) -> None:
+    def refuse(self, request: SettleRequest, why: Refusal) -> None:
         if (asker := request.asker) is not None:
             asker[0].write(frames.encode(refusal(asker[1], why)))

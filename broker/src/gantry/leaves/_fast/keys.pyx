@@ -18,8 +18,10 @@ cdef enum:
     STEP = 20
     PER_PAGE = 1024
     ROLLBACK = 0xC
+    KEYS_MAX = 512
 
 assert (ENTRY_BYTES, FOUND_BYTES, SLOTS_PER_PAGE) == (STEP, STEP, PER_PAGE)
+assert pure.KEYS_MAX == KEYS_MAX
 
 
 cdef inline unsigned int _go_on(unsigned int value, const unsigned char* at, Py_ssize_t length) noexcept nogil:
@@ -55,19 +57,24 @@ cdef inline long long _i64(const unsigned char* at) noexcept nogil:
     return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
 
 
-cdef int _add(bytearray found, unsigned int value, Entry entry) except -1:
-    """Append one packed key."""
+cdef int _add(bytearray found, Py_ssize_t first, unsigned int value, Entry entry) except -1:
+    """Add a hash of the record whose keys begin at byte `first`, unless it is there; how many the record has then."""
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(found)
-    cdef unsigned char* at
+    cdef Py_ssize_t known
+    cdef unsigned char* at = <unsigned char*>PyByteArray_AS_STRING(found)
+    cdef unsigned int key_hash = <unsigned int>_positive(value)
+    for known in range(first, size, STEP):
+        if _u32(at + known) == key_hash:
+            return <int>((size - first) // STEP)
     PyByteArray_Resize(found, size + STEP)
     at = <unsigned char*>PyByteArray_AS_STRING(found) + size
-    at = _put32(at, <unsigned int>_positive(value))
+    at = _put32(at, key_hash)
     at = _put64(at, entry.log_offset)
     _put64(at, entry.store_ms)
-    return 0
+    return <int>((size - first) // STEP) + 1
 
 
-cdef int _hash_words(bytearray found, Entry entry, unsigned int before) except -1:
+cdef int _hash_words(bytearray found, Py_ssize_t first, Entry entry, unsigned int before) except -1:
     """The words of KEYS, blanks between them."""
     cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(entry.keys)
     cdef const unsigned char* end = at + PyBytes_GET_SIZE(entry.keys)
@@ -76,8 +83,8 @@ cdef int _hash_words(bytearray found, Entry entry, unsigned int before) except -
         stop = <const unsigned char*>memchr(at, c" ", <size_t>(end - at))
         if stop == NULL:
             stop = end
-        if stop > at:
-            _add(found, _go_on(before, at, stop - at), entry)
+        if stop > at and _add(found, first, _go_on(before, at, stop - at), entry) >= KEYS_MAX:
+            return 0
         at = stop + 1
     return 0
 
@@ -94,7 +101,7 @@ def hashed(entries):
     cdef Entry entry
     cdef str topic = None
     cdef bint is_plain_topic = False
-    cdef Py_ssize_t n
+    cdef Py_ssize_t n, first
     cdef unsigned int before = 0
     for entry in entries:
         if entry.topic is not topic:
@@ -106,10 +113,11 @@ def hashed(entries):
             found += pure.hashed((entry,))
         elif entry.sys_flag & ROLLBACK != ROLLBACK:
             n = PyBytes_GET_SIZE(entry.unique_key)
+            first = PyByteArray_GET_SIZE(found)
             if n:
-                _add(found, _go_on(before, <const unsigned char*>PyBytes_AS_STRING(entry.unique_key), n), entry)
+                _add(found, first, _go_on(before, <const unsigned char*>PyBytes_AS_STRING(entry.unique_key), n), entry)
             if PyBytes_GET_SIZE(entry.keys):
-                _hash_words(found, entry, before)
+                _hash_words(found, first, entry, before)
     return bytes(found)
 
 
