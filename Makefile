@@ -33,7 +33,13 @@ SPREAD := -n $(WORKERS)
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo clean check lint types format test test-full interop crash sim model fuzz planted kube cluster \
+# In a hurry, or without Java, Node and databases: `make test QUICK=1`. The run says what it left out.
+ifdef QUICK
+NOT_RUN := tests/spark (Java 17, PySpark); tests/interop (Java, Node.js, other people's clients); tests/e2e (Kubernetes)
+LEFT_OUT := --ignore=tests/spark --ignore=tests/interop --ignore=tests/e2e
+endif
+
+.PHONY: help setup dev demo clean check lint types format test bare test-full interop crash sim model fuzz planted kube cluster \
   e2e spark-env demo-spark test-spark bench-spark e2e-spark bench bench-compare bench-growth gate profile soak crds readme docs lock
 
 help:
@@ -69,9 +75,17 @@ format: dev  ## let ruff repair what it can
 
 ##@ Test
 
-test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to each commit; the last line is pytest's summary
+ifdef QUICK
+test: dev lint types
+	@GANTRY_TESTS_NOT_RUN="$(NOT_RUN)" $(PY) -m pytest -q $(SPREAD) -m "not slow" $(LEFT_OUT) tests
+else
+test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to each commit; ends with pytest's summary (QUICK=1: a part)
 	@$(SPARK_PY) -m pytest -q -m "not slow" tests/spark
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
+endif
+
+bare:  ## as root: both commands of README on a bare Debian 12 (SUITE=trixie: 13; ONLY=demo)
+	@requirements/system bare && $(PYTHON) tests/bare/run.py $(if $(SUITE),--suite $(SUITE)) $(if $(ONLY),--only $(ONLY))
 
 test-full: dev tools lint types fuzz planted test-spark kube skaffold spark-operator  ## all tests, slow ones too, fuzzers and planted faults; as root, takes a night
 	@HOSTILE_EXAMPLES=300 $(PY) -m pytest -q $(SPREAD) tests

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from testkit.leftopen import left_open, watched
+from testkit.leftout import lines_of_left_out
 from testkit.runfolder import RunFolder, remove_old
 
 if TYPE_CHECKING:
@@ -89,6 +90,13 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Note whether the folder of this run is worth keeping."""
     session.config.stash[HAS_FAILED] = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was left out; pytest's own summary stays the last line."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    for line in lines_of_left_out(str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)):
+        terminalreporter.write_line(line)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

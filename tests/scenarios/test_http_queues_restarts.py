@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 from scenarios.test_http_topics import server
 from testkit.mnscalls import MnsCaller
 from testkit.patience import HANG_S
-from testkit.process import GantryProcess
+from testkit.process import GantryProcess, children_of
 
 CONFIG = {"standalone.queues_port": "0"}
 
@@ -47,9 +46,8 @@ def test_a_killed_server_of_standalone_comes_back_on_its_port(tmp_path: Path) ->
             mns.put("back", VisibilityTimeout=3600)
             mns.send("back", "x")
             handle = mns.receive("back").text("ReceiptHandle")
-        command = ["pgrep", "-P", str(process.popen.pid)]
-        (child,) = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        os.kill(int(child), signal.SIGKILL)
+        (child,) = children_of(process.popen.pid)
+        os.kill(child, signal.SIGKILL)
         deadline = time.monotonic() + HANG_S
         while True:
             try:

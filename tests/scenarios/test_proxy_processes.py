@@ -22,7 +22,7 @@ from gantry.client.admin import Admin
 from gantry.proxy import messaging_pb2 as pb
 from testkit.grpcclient import GrpcClient, handle, message, resource
 from testkit.patience import HANG_S
-from testkit.process import GantryProcess
+from testkit.process import GantryProcess, children_of
 from testkit.turning import until
 
 GROUP = "shop"
@@ -114,7 +114,7 @@ async def test_workers_share_a_port_and_end_together(tmp_path: Path, nameserver:
         finally:
             for client in clients:
                 await client.channel.close()
-        workers = children(process.popen.pid)
+        workers = children_of(process.popen.pid)
         assert len(workers) == 2
         http = process.addresses["http"][1]
         assert await page_with(http, "readyz", 200) == "2 workers\n"
@@ -178,7 +178,7 @@ async def test_a_killed_proxy_of_standalone_comes_back_on_its_port(tmp_path: Pat
             await admin.create_group(GROUP)
         async with GrpcClient(port) as client:
             found = await received(client, "Tea")
-        (former,) = children(process.popen.pid)
+        (former,) = children_of(process.popen.pid)
         os.kill(former, signal.SIGKILL)
         async with asyncio.timeout(HANG_S), GrpcClient(port) as client:
             while True:
@@ -188,7 +188,7 @@ async def test_a_killed_proxy_of_standalone_comes_back_on_its_port(tmp_path: Pat
                 except grpc.aio.AioRpcError:
                     await asyncio.sleep(0.1)
             assert answer.status.code == pb.OK, "a lease is the broker's, and the keys of handles are kept"
-        (present,) = children(process.popen.pid)
+        (present,) = children_of(process.popen.pid)
         assert present != former
         assert process.popen.poll() is None
         assert "the proxy ended with -9; it is started again in 0.5 s, the broker goes on" in process.stderr()
@@ -202,7 +202,7 @@ async def test_a_parents_death_ends_its_proxy(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(folder), "--grpc-port", "0"]
     command += ["--queues-port", "0"]
     with GantryProcess(folder, command=command) as process:
-        workers = children(process.popen.pid)
+        workers = children_of(process.popen.pid)
         assert len(workers) == 2, "the proxy and HTTP queues"
         process.kill()
         assert not await asyncio.to_thread(alive, workers)
@@ -261,12 +261,6 @@ async def page_with(port: int, name: str, wanted: int) -> str:
 def page(port: int, name: str) -> str:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/{name}", timeout=HANG_S) as answer:
         return str(answer.read().decode())
-
-
-def children(parent: int) -> list[int]:
-    """The processes that this one started."""
-    text = Path(f"/proc/{parent}/task/{parent}/children").read_text()
-    return [int(one) for one in text.split()]
 
 
 def alive(processes: list[int]) -> list[int]:

@@ -22,6 +22,7 @@ from typing import Any
 import pymysql
 import pytest
 
+from testkit import debian
 from testkit.patience import HANG_S
 from testkit.ports import free_port
 
@@ -158,12 +159,9 @@ def main() -> int:
     if has_mysql():
         return 0
     half = root.with_name("mysql.half")
-    shutil.rmtree(half, ignore_errors=True)
-    command = ["debootstrap", "--variant=minbase", "--include=mysql-server-core", "sid", str(half)]
-    done = subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
-    if done.returncode == 0:
-        half.rename(root)
-    return done.returncode
+    debian.make_root("sid", ("mysql-server-core",), half)
+    half.rename(root)
+    return 0
 
 
 if __name__ == "__main__":

@@ -109,6 +109,11 @@ class GantryProcess:
             self.popen.stdout.close()
 
 
+def children_of(pid: int) -> list[int]:
+    """Return the processes that the main thread of this one started, and that still run."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 def _command(python: str, folder: Path) -> list[str]:
     return [python, "-m", "gantry.cli.main", "standalone", "--data", str(folder)]
 

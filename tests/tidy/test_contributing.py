@@ -53,7 +53,7 @@ def test_a_make_target_in_a_guide_exists(guide: str) -> None:
 def test_every_level_of_tests_is_in_the_table() -> None:
     folders = {path.split("/")[1] for path in tracked_files() if re.match(r"tests/\w+/(?:.+/)?test_\w+\.py$", path)}
     rows = set(re.findall(r"^\| (\w+) \| `tests/", _text("tests/README.md"), re.MULTILINE))
-    assert rows == folders | {"bench", "planted"}
+    assert rows == folders | {"bare", "bench", "planted"}
 
 
 def test_the_list_of_targets_fits_a_terminal_and_has_every_target_under_a_heading() -> None:

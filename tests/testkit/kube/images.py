@@ -11,18 +11,16 @@ import io
 import json
 import os
 import shutil
-import subprocess
 import tarfile
-from collections.abc import Sequence
 from pathlib import Path
 
+from testkit import debian
 from testkit.kube import binaries
 
 PAUSE = "docker.io/local/pause:1"
 BASE = "docker.io/local/base:1"
 _SUITE = "bookworm"
-_PACKAGES = "ca-certificates,python3,python3-venv"
-_STEP_S = 900.0
+_PACKAGES = ("ca-certificates", "python3", "python3-venv")
 
 
 def folder() -> Path:
@@ -49,8 +47,7 @@ def base() -> Path:
     if not wanted.exists():
         wanted.parent.mkdir(parents=True, exist_ok=True)
         root = wanted.with_suffix(".root")
-        shutil.rmtree(root, ignore_errors=True)
-        _run("debootstrap", "--variant=minbase", f"--include={_PACKAGES}", _SUITE, str(root), *_mirror())
+        debian.make_root(_SUITE, _PACKAGES, root)
         for useless in ("var/cache/apt", "var/lib/apt/lists", "usr/share/doc", "usr/share/locale", "usr/share/man"):
             shutil.rmtree(root / useless, ignore_errors=True)
         files = wanted.with_suffix(".layer")
@@ -60,16 +57,6 @@ def base() -> Path:
         shutil.rmtree(root)
         files.unlink()
     return wanted
-
-
-def _mirror() -> Sequence[str]:
-    """Where this machine's own packages come from."""
-    for path in (Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))):
-        for line in path.read_text().splitlines() if path.is_file() else ():
-            found = [word for word in line.split() if word.startswith(("http://", "https://"))]
-            if found and not line.startswith("#") and found[0].rstrip("/").endswith("/debian"):
-                return found[:1]
-    return ()
 
 
 def _write(to: Path, name: str, layer: bytes, entrypoint: list[str]) -> None:
@@ -92,13 +79,3 @@ def _write(to: Path, name: str, layer: bytes, entrypoint: list[str]) -> None:
             entry.size = len(content)
             image.addfile(entry, io.BytesIO(content))
     unfinished.replace(to)
-
-
-def _run(*command: str) -> None:
-    done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_STEP_S,
-        check=False,
-    )  # fmt: skip
-    if done.returncode:
-        said = done.stdout.decode("utf-8", "replace")[-3000:]
-        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{said}")
