@@ -62,7 +62,7 @@ class BareRoot:
         self.folder = folder
 
     def run(self, line: str, *, timeout_s: float, log: Path | None = None) -> int:
-        """Run the line with bash in its home folder, its output on ours or in `log`; return the exit code, 124 when late."""
+        """Run the line with bash in its home folder, output on ours or to `log`; return its exit code (late: 124)."""
         pairs = [f"{_CACHE / name}:{inside}" for name, inside in _DOWNLOADS.items()]
         outside = {"PATH": _PATH, "ROOT": str(self.folder), "CHECKOUT": str(CHECKOUT), "DOWNLOADS": " ".join(pairs)}
         given = {name: value for name, value in os.environ.items() if SETTINGS.fullmatch(name)}
