@@ -39,6 +39,10 @@ def _forced(**changes: int) -> Rules:
     return _still(**({"epochs": 2, "forces": 1} | changes))
 
 
+def _of(members: int, min_in_sync: int, **changes: int) -> Rules:
+    return _still(**({"members": members, "min_in_sync": min_in_sync} | changes))
+
+
 def _pair(**changes: int) -> Rules:
     pair = {"members": 2, "messages": 1, "epochs": 2, "crashes": 0, "register_losses": 1, "min_in_sync": 1}
     return Rules(**(pair | changes))  # type: ignore[arg-type]
@@ -52,9 +56,11 @@ FOUND = [
     Case("a candidate from outside the set", _still(epochs=2, min_in_sync=1, elect_from_set=False), _LACKS),
     Case(
         "an election on the set at the seal, and the seal does not freeze it",
-        _still(epochs=2, elect_on_live_set=False, seal_freezes_set=False),
+        _still(epochs=2, elect_on_live_set=False, seal_freezes_set=False, keeps_unheard=False),
         _LACKS,
     ),
+    # The set of the next epoch may be the sealed one: a change that was asked for before the seal fits it as well.
+    Case("the seal does not freeze the set", _still(epochs=2, seal_freezes_set=False), "not in sync"),
     Case("an election on a set one change old", _still(epochs=2, elect_on_newest_set=False), _LACKS),
     Case("nobody looks at a candidate's incarnation", _lossy(elect_incarnation=False), _LACKS),
     Case("any incarnation's acknowledgement counts", _lossy(ack_incarnation=False), _LACKS),
@@ -69,8 +75,18 @@ FOUND = [
     Case("REPLACE at any mark", _still(disk_losses=1, replace_rule=False), _LACKS),
     Case("REPLACE counts after the register agreed", _still(disk_losses=1, replace_counts_both=False), _LACKS),
     Case("LEAVE counts before the register agrees", _still(leaves=True, leave_after_register=False), _LACKS),
-    Case("a set below minInSync confirms", _still(epochs=2, freeze=False), "electable copies"),
-    Case("a joiner lifts the freeze at once", _still(epochs=2, freeze_counts_recorded=False), "electable copies"),
+    Case("a set below minInSync confirms", _forced(freeze=False), "electable copies"),
+    Case("a joiner lifts the freeze at once", _forced(freeze_counts_recorded=False), "electable copies"),
+    Case(
+        "a promotion drops members that were not heard, and the promoted one fails",
+        _still(epochs=2, disk_losses=1, keeps_unheard=False),
+        "no whole copy",
+    ),
+    Case(
+        "the same with four members",
+        _still(members=4, min_in_sync=3, epochs=2, disk_losses=1, keeps_unheard=False, spontaneous_shrink=False),
+        "no whole copy",
+    ),
     Case("a handover to somebody outside the set", _planned(handover_in_set=False), "not in sync"),
     Case("a handover does not wait for the target", _planned(handover_waits=False), "drops"),
     Case("a handover goes on writing", _planned(handover_stops_writes=False), "drops"),
@@ -98,8 +114,7 @@ HARMLESS = [
     Case("a candidate that is not the most advanced", _still(epochs=2, elect_most_advanced=False)),
     # Copying checks what stands before it, so a log that is not cut stays as it is for good.
     Case("a slave does not cut its log", _still(epochs=2, truncate=False)),
-    # The election reads the set again; with an older set it is the freeze that saves it.  Both together are FOUND.
-    Case("the seal does not freeze the set", _still(epochs=2, seal_freezes_set=False)),
+    # It is the freeze that saves it.  Both together are FOUND.
     Case("an election on the set at the seal", _still(epochs=2, elect_on_live_set=False)),
     # It follows from a match table that is kept by incarnation; the code keeps both.
     Case("confirmed may go back", _lossy(confirmed_is_monotone=False)),
@@ -124,6 +139,8 @@ SAFE = [
     Case("a person chooses, minInSync 1, a disk is lost", _forced(min_in_sync=1, members=2, disk_losses=1)),
     Case("the register is lost", _pair()),
     Case("the register and a disk are lost", _pair(disk_losses=1, min_in_sync=2)),
+    Case("four members, minInSync 3", _of(4, 3, epochs=2, spontaneous_shrink=False)),
+    Case("five members, minInSync 3", _of(5, 3)),
     Case("consumers' offsets", _pair(members=1, crashes=1, async_flush=True, consumers=True, counts_acked=False)),
 ]
 
@@ -143,6 +160,9 @@ FULL = [
     Case("SELF-EPOCH, ASYNC flush, three epochs", _full(messages=1, self_epoch=True, async_flush=True)),
     Case("S of one after a promotion", _full(epochs=2, set_of_one=True)),
     Case("S of equals after a promotion", _full(epochs=2, set_of_equals=True)),
+    Case("four members, minInSync 2", _of(4, 2, epochs=2, spontaneous_shrink=False)),
+    Case("four members, minInSync 3, a disk is lost", _of(4, 3, epochs=2, disk_losses=1, spontaneous_shrink=False)),
+    Case("six members, minInSync 4", _of(6, 4, spontaneous_shrink=False)),
     Case("a disk is lost, and a promotion", _full(messages=1, epochs=2, crashes=0, disk_losses=1)),
     Case("slaves say goodbye", _full(epochs=2, leaves=True)),
     Case("planned handovers, SELF-EPOCH, a crash", _full(messages=1, epochs=2, handovers=True, self_epoch=True)),

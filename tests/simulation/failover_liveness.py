@@ -29,12 +29,13 @@ _OVER_A_LINK = re.compile(r"(?:join|heard|copy|offset|leave)(\d)(?:->|<-)(\d)")
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The model's bounds, and what stays broken; which of the two rules the coordinator has."""
+    """The model's bounds, and what stays broken; which of its rules the coordinator has."""
 
     rules: Rules
     cut: frozenset[frozenset[int]]
     check_quorum: bool = True
     remembers: bool = True
+    counts_followers: bool = True  # False: only those count who follow nobody
 
     def is_cut(self, one: int, other: int) -> bool:
         """Whether these two cannot reach each other."""
@@ -98,11 +99,15 @@ def can_acknowledge(standing: Standing, state: State) -> bool:
 
 
 def may_seal(standing: Standing, state: State) -> bool:
-    """Check-quorum: the master is short, and enough others are not connected, of which one can be elected."""
+    """Check-quorum: the master is short, some others are not connected, and with those who are in sync they are enough,
+    of which one can be elected.
+    """
     if not standing.check_quorum or _master(state) is None or can_acknowledge(standing, state):
         return False
     alone = set(range(standing.rules.members)) - {state.holder, *_connected(standing, state)}
-    return len(alone) >= standing.rules.min_in_sync and bool(alone & _in_sync(state))
+    others = _in_sync(state) - {state.holder}
+    able = alone | others if standing.counts_followers else alone
+    return len(able) >= standing.rules.min_in_sync and bool(alone) and bool(others)
 
 
 def _in_sync(state: State) -> set[int]:

@@ -18,7 +18,7 @@ What must never be reached (`fault`):
 What a person gave up by FORCE counts as never acknowledged; everything that is acknowledged afterwards counts.
 
 Not modelled: time (leases, permits, grants), so neither "no two masters acknowledge at one instant" nor stale reads;
-bytes and their damage; who is preferred; more than three members.
+bytes and their damage; who is preferred.
 """
 
 from __future__ import annotations
@@ -64,6 +64,7 @@ class Rules:
     self_epoch: bool = False  # a restarted master takes the next epoch by itself instead of going on in its own
     set_of_one: bool = False  # after a promotion S is the new master alone
     set_of_equals: bool = False  # after a promotion S is all who are equal to the new master, else every candidate
+    keeps_unheard: bool = True  # where these are fewer than minInSync, all of the sealed S that may have its disk stay
 
     promise_fences: bool = True  # members refuse epochs below their promise
     promise_is_durable: bool = True

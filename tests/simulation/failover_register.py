@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from simulation.failover_model import Phase, Rules, State, last_epoch, put
+from simulation.failover_model import Members, Phase, Rules, State, last_epoch, put
 
 Move = tuple[str, State]
 Answer = tuple[int, int, int, int]  # last epoch, records, incarnation, promise
@@ -107,9 +107,17 @@ def _promotions(
         elif rules.set_of_equals or not are_in_sync:
             others = {other for other, its in candidates.items() if its[:2] == answer[:2]}
         in_sync = frozenset((other, candidates[other][2]) for other in others)
-        narrowed = len(in_sync) < rules.min_in_sync
-        promoted = state._replace(holder=who, phase=Phase.ACTIVE, in_sync=in_sync, answers=(), cached=None)
-        yield f"PROMOTE{who}@{state.epoch}", promoted._replace(narrowed=narrowed)
+        kept = in_sync if len(in_sync) >= rules.min_in_sync else in_sync | _not_lost(state)
+        promoted = state._replace(holder=who, phase=Phase.ACTIVE, answers=(), cached=None)
+        chosen = kept if rules.keeps_unheard and are_in_sync else in_sync
+        narrowed = len(kept if are_in_sync else in_sync) < rules.min_in_sync
+        yield f"PROMOTE{who}@{state.epoch}", promoted._replace(in_sync=chosen, narrowed=narrowed)
+
+
+def _not_lost(state: State) -> Members:
+    """Those of the sealed set who are not known to have another disk, or a shorter log, by now."""
+    now = {who: answer[2] for who, answer in state.answers}
+    return frozenset(member for member in state.in_sync if now.get(member[0], member[1]) == member[1])
 
 
 def _beginning_again(rules: Rules, state: State) -> Iterator[Move]:

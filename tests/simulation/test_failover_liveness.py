@@ -24,9 +24,12 @@ def test_without_check_quorum_it_leads_for_ever_and_acknowledges_nothing() -> No
     assert found.stuck and {state.epoch for state in found.stuck} == {1}
 
 
-def test_a_coordinator_that_forgets_whom_it_sealed_may_choose_the_same_member_for_good() -> None:
-    found = look(Standing(replace(RULES, elect_most_advanced=True), FROM_SLAVES, remembers=False))
-    led = {(state.holder, len(state.in_sync)) for state in found.stuck if state.holder >= 0}
+def test_a_coordinator_that_forgets_whom_it_sealed_may_choose_it_again_but_not_for_good() -> None:
+    forgets = Standing(replace(RULES, elect_most_advanced=True), FROM_SLAVES, remembers=False)
+    found = look(forgets)
+    assert not found.faults and not found.stuck
+    dropping = look(replace(forgets, rules=replace(forgets.rules, keeps_unheard=False)))
+    led = {(state.holder, len(state.in_sync)) for state in dropping.stuck if state.holder >= 0}
     assert led == {(0, 1)}, "its log is the longest, and nobody else is in sync then"
 
 
@@ -44,3 +47,18 @@ def test_a_set_of_one_needs_nobody_and_is_left_alone() -> None:
 def test_one_that_leads_a_group_without_links_nothing_acknowledged_is_lost() -> None:
     found = look(Standing(RULES, EVERYBODY))
     assert not found.faults and found.stuck, "nobody can acknowledge, the master"
+
+
+# Members and minInSync, and the links that stay cut: the master reaches one slave too few, the others each other.
+PARTIAL = [(4, 3, ((0, 2), (0, 3)))]
+
+
+@pytest.mark.parametrize(("members", "least", "cut"), PARTIAL)
+def test_a_master_with_one_slave_too_few_gives_way_to_members_that_are_enough(
+    members: int, least: int, cut: tuple[tuple[int, int], ...]
+) -> None:
+    rules = Rules(members=members, min_in_sync=least, messages=0, epochs=2, crashes=0, elect_most_advanced=False)
+    standing = Standing(rules, frozenset(frozenset(pair) for pair in cut))
+    found = look(standing)
+    assert not found.faults and not found.stuck and not found.flapping and found.states > 1000
+    assert look(replace(standing, counts_followers=False)).stuck, "a slave that still follows does not count"

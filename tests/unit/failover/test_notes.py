@@ -147,7 +147,8 @@ def test_a_master_is_cut_off_since_its_slaves_were_seen_without_it_and_counts_as
         made.observe(ACTIVE, states, NOBODY, now_s, now_s)
     seen = made.snapshot(ACTIVE, states)
     assert (seen.cut_off_since_s, seen.tried) == (101.0, {0: 1})
-    made.observe(ACTIVE, states | {1: SLAVE}, NOBODY, 103.0, 103.0)
+    follow = {ordinal: replace(states[ordinal], role=MemberRole.SLAVE) for ordinal in (1, 2)}
+    made.observe(ACTIVE, states | follow, NOBODY, 103.0, 103.0)
     assert made.snapshot(ACTIVE, states).cut_off_since_s is None
     made.observe(ACTIVE, states, NOBODY, 104.0, 104.0)
     made.read(Seen(SEALED, "2"), 105.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 import pytest
@@ -9,10 +10,10 @@ import pytest
 from gantry.failover.standing import PATIENCE_S_MAX, RESTARTS_MAX, heir_with_room, is_cut_off, is_serving, patience_s
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
-from gantry.replication.record import Holder
+from gantry.replication.record import Holder, MemberDisk, RegisterRecord
 from testkit.registers import ACTIVE, ME
 
-UIDS = ("8f1c", "77aa", "c09d")
+UIDS = ("8f1c", "77aa", "c09d", "d3", "d4", "d5", "d6")
 END = 2_000_000
 
 
@@ -37,10 +38,35 @@ def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_ma
     assert is_cut_off(ACTIVE, [SHORT, state(1), state(2)], 2, 3)
     assert not is_cut_off(ACTIVE, [state(0, MemberRole.MASTER), state(1), state(2)], 2, 4), "another one may follow it"
     assert not is_cut_off(ACTIVE, [SHORT, state(1)], 2, 3), "the other one could not confirm either"
-    assert not is_cut_off(ACTIVE, [SHORT, state(1), state(2, MemberRole.SLAVE)], 2, 3), "one of them follows"
     behind = [state(ordinal, log_end=ACTIVE.confirm_floor - 1, confirmed=0) for ordinal in (1, 2)]
     assert not is_cut_off(ACTIVE, [SHORT, *behind], 2, 3), "nobody may lead"
     assert not is_cut_off(ACTIVE, [replace(SHORT, is_writable=False), state(1), state(2)], 2, 3), "suspicion sees to it"
+
+
+def larger(members: int, in_sync: Collection[int]) -> RegisterRecord:
+    recorded = frozenset(Member(ordinal, 0) for ordinal in in_sync)
+    stores = tuple((ordinal, MemberDisk(UIDS[ordinal], 0)) for ordinal in range(members))
+    return replace(ACTIVE, in_sync=recorded, stores=stores)
+
+
+@pytest.mark.parametrize(("members", "least"), [(3, 2), (4, 3), (5, 3), (6, 4), (7, 4)])
+def test_a_member_that_still_follows_counts_with_those_who_follow_nobody(members: int, least: int) -> None:
+    reached = range(1, least - 1)  # with the master one too few
+    cut = range(least - 1, least)  # so many that they and those who follow are enough, if one more answers
+    record = larger(members, range(least))
+    follow = [state(each, MemberRole.SLAVE) for each in reached]
+    alone = [state(each) for each in cut]
+    assert not is_cut_off(record, [SHORT, *follow, *alone], least, members), "one too few without the master"
+    back = state(least)  # outside the set, and it follows nobody
+    assert is_cut_off(record, [SHORT, *follow, *alone, back], least, members)
+    copied = state(least, MemberRole.SLAVE, log_end=ACTIVE.confirm_floor - 1, confirmed=0)
+    assert not is_cut_off(record, [SHORT, *follow, *alone, copied], least, members), "it is being copied"
+
+
+def test_a_master_with_too_few_slaves_is_left_alone_while_everybody_follows_it() -> None:
+    record = larger(5, (0, 1, 2))
+    follow = [state(each, MemberRole.SLAVE) for each in (2, 3, 4)]
+    assert not is_cut_off(record, [SHORT, *follow], 3, 5), "another master would have to copy 3 and 4 as well"
 
 
 def test_a_master_that_nobody_follows_is_cut_off_whatever_it_hears_itself() -> None:
@@ -54,7 +80,11 @@ def test_a_master_without_room_hands_over_to_anyone_who_follows_is_equal_and_has
     full = state(0, MemberRole.MASTER, is_disk_full=True)
     assert heir_with_room(ACTIVE, [full, state(1, MemberRole.SLAVE), state(2, MemberRole.SLAVE)]) == 1
     unfit = [
-        {"role": MemberRole.NONE}, {"is_disk_full": True}, {"log_end": END - 1}, {"epoch": 3}, {"store_uid": "other"}
+        {"role": MemberRole.NONE},
+        {"is_disk_full": True},
+        {"log_end": END - 1},
+        {"epoch": 3},
+        {"store_uid": "other"},
     ]
     for changes in unfit:
         one = replace(state(1, MemberRole.SLAVE), **changes)  # type: ignore[arg-type]

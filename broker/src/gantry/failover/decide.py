@@ -20,11 +20,12 @@ broker/docs/failover.md, sections 3 and 4, is normative.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from gantry.failover.standing import (
     HandOver,
+    furthest,
     has_resigned,
     have_all_lost,
     heir_with_room,
@@ -33,6 +34,7 @@ from gantry.failover.standing import (
     is_healthy,
     is_same_disk,
     patience_s,
+    set_of_next,
 )
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import SyncSet, format_set
@@ -211,7 +213,8 @@ def _forced_of_sealed(seen: Snapshot, record: RegisterRecord, wanted: Forced, no
     if is_electable(target, record):
         if not wanted.accept_split and not _is_old_master_silent(seen, record, answers, now_s):
             return Wait("the former master may still hold its serving lease")
-        return Promote(target.me, frozenset(each.member for each in answers if is_electable(each, record)))
+        able = [each for each in answers if is_electable(each, record)]
+        return Promote(target.me, set_of_next(record, able, _states(seen), seen.policy.min_in_sync))
     if not wanted.unclean:
         return _unclean(wanted)
     if not is_admitted(target, record):
@@ -315,11 +318,10 @@ def _sealed(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision:
         if seen.first_answer_s is None or now_s - seen.first_answer_s < CHOSEN_S:
             return Wait("a member that was not given the group in vain has not promised yet")
     fresh = [state for state in candidates if seen.tried.get(state.member.ordinal, 0) == fewest]
-    best = _best(seen, fresh)
+    best = furthest(fresh, seen.policy.preferred)
     # The next master would wait for a member with a full disk, or for one that is cut off; both join later.
-    able = [state for state in fresh if not state.is_disk_full]
-    more = [state for state in candidates if len(able) < seen.policy.min_in_sync and state.advance == best.advance]
-    return Promote(best.me, frozenset(state.member for state in (best, *able, *more)))
+    able = [best, *(state for state in fresh if not state.is_disk_full)]
+    return Promote(best.me, set_of_next(record, able, _states(seen), seen.policy.min_in_sync))
 
 
 def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:
@@ -380,20 +382,5 @@ def _without_set(seen: Snapshot, record: RegisterRecord) -> Decision:
         return Blocked(f"the stores of {strangers} are not those that the register knows")
     # Members with equal logs may have different metadata: one that has just come back may lack the latest changes.
     # The former master knows the highest confirmed offset, members that were in sync the next highest.
-    best = _best(seen, answers, lambda state: -state.confirmed)
+    best = furthest(answers, seen.policy.preferred, lambda state: -state.confirmed)
     return Promote(best.me, frozenset(state.member for state in answers if state.advance == best.advance))
-
-
-def _best(
-    seen: Snapshot, able: list[MemberState], rank: Callable[[MemberState], int] = lambda state: 0
-) -> MemberState:
-    """Return the able member that leads: the furthest log, then the least rank, then room on the disk, then
-    `preferred`.
-    """
-    furthest = max(state.advance for state in able)
-
-    def order(state: MemberState) -> tuple[int, bool, bool, int]:
-        ordinal = state.member.ordinal
-        return rank(state), state.is_disk_full, ordinal != seen.policy.preferred, ordinal
-
-    return min((state for state in able if state.advance == furthest), key=order)

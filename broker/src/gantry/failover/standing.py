@@ -18,11 +18,11 @@ waits only for a part of that time, so that another member leads.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from gantry.replication.hastate import MemberRole, MemberState
-from gantry.replication.members import Member, disk_of
+from gantry.replication.members import Member, SyncSet, disk_of
 from gantry.replication.record import Holder, RegisterRecord
 
 PATIENCE_S_MAX = 300.0
@@ -82,17 +82,21 @@ def is_serving(record: RegisterRecord, states: Collection[MemberState], min_in_s
 def is_cut_off(record: RegisterRecord, states: Collection[MemberState], min_in_sync: int, replicas: int) -> bool:
     """Return whether the master cannot confirm anything and the other members could without it.
 
-    At least `min_in_sync` of the others answer and follow no master, and one of them is electable.  The master reports
-    that it has too few slaves, or the rest of the group would be too few.
+    The master reports that it has too few slaves, or the rest of the group would be too few.  At least one other member
+    answers that it follows no master.  Together with those who follow and are in sync these are at least `min_in_sync`,
+    and one of them is electable.  A follower outside the set does not count: it is being copied, wherever it follows.
 
     replicas: size of a group whose master needs the set for each acknowledgement; 0: this master does not need it.
     """
     master = next((state for state in states if is_healthy(state, record)), None)
     if master is None:
         return False
-    alone = [state for state in states if state.role is MemberRole.NONE and state.me != record.holder]
+    others = [state for state in states if state.me != record.holder]
+    alone = [state for state in others if state.role is MemberRole.NONE]
+    electable = [state for state in others if is_electable(state, record)]
+    able = {state.member for state in (*alone, *electable)}
     is_left_alone = 0 < replicas - len(alone) < min_in_sync
-    is_of_use = len(alone) >= min_in_sync and any(is_electable(state, record) for state in alone)
+    is_of_use = bool(alone) and bool(electable) and len(able) >= min_in_sync
     return is_of_use and (master.is_short or is_left_alone)
 
 
@@ -101,6 +105,43 @@ def is_electable(state: MemberState, record: RegisterRecord) -> bool:
     store = record.store(state.member.ordinal)
     is_known = store is not None and store.uid == state.store_uid
     return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
+
+
+def furthest(
+    able: Collection[MemberState], preferred: int, rank: Callable[[MemberState], int] = lambda state: 0
+) -> MemberState:
+    """Return the able member that leads: the furthest log, then the least rank, then room on the disk, then the ordinal
+    `preferred`.
+    """
+    most = max(state.advance for state in able)
+
+    def order(state: MemberState) -> tuple[int, bool, bool, int]:
+        ordinal = state.member.ordinal
+        return rank(state), state.is_disk_full, ordinal != preferred, ordinal
+
+    return min((state for state in able if state.advance == most), key=order)
+
+
+def set_of_next(
+    record: RegisterRecord, able: Collection[MemberState], states: Collection[MemberState], min_in_sync: int
+) -> SyncSet:
+    """Return the set of the next epoch: `able`, and where they are fewer than minInSync all of the sealed set.
+
+    Every member of the sealed set has all that was acknowledged, also one that was not heard.  While nothing can be
+    acknowledged without it, it stays electable: the members that are heard now may be the next to fail.  Only a member
+    that is known to have lost its disk or its newest records is no copy any more.
+    """
+    members = frozenset(state.member for state in able)
+    if len(members) >= min_in_sync:
+        return members
+    lost = {state.member.ordinal for state in states if not is_electable(state, record)}
+    return members | {each for each in record.in_sync if each.ordinal not in lost and _is_on_disk(each, record)}
+
+
+def _is_on_disk(member: Member, record: RegisterRecord) -> bool:
+    """Return whether the disk that this incarnation had is the one that the register knows under its ordinal."""
+    store = record.store(member.ordinal)
+    return store is not None and store.disk == disk_of(member.incarnation)
 
 
 def heir_with_room(record: RegisterRecord, states: Collection[MemberState]) -> int | None:

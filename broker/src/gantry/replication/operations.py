@@ -114,7 +114,7 @@ def seal(record: RegisterRecord) -> RegisterRecord | Denied:
 
 
 def promote(record: RegisterRecord, chosen: Holder, in_sync: SyncSet) -> RegisterRecord | Denied:
-    """PROMOTE: `chosen` leads the sealed epoch; every member of `in_sync` promised it and has all acknowledged
+    """PROMOTE: `chosen` leads the sealed epoch, which it promised; every member of `in_sync` has all acknowledged
     messages.
     """
     if record.phase is Phase.ACTIVE:
