@@ -133,7 +133,7 @@ def test_deliveries(values: list[tuple[bytes, str]], sys_flag: int, data: st.Dat
     sends = [
         made(pure, text, topic=topic, body=b"b", born_host=HOST, sys_flag=sys_flag) for text, topic in values
     ]
-    log = bytearray(records.run_bytes(sends, 8))
+    log = bytearray(sum(records.size_of(send, 8) for send in sends))
     records.encode_run(log, 0, 4096, sends, 9, HOST)
     for _ in range(data.draw(st.integers(0, 3))):
         log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))

@@ -56,7 +56,7 @@ def test_an_acknowledgement_is_laid_out(key: tuple, drawn: list[int], moved: boo
 def stored(sends: list[requests.Send]) -> bytearray:
     for number, send in enumerate(sends):
         send.queue_offset = number
-    log = bytearray(records.run_bytes(sends, len(HOST)))
+    log = bytearray(sum(records.size_of(send, len(HOST)) for send in sends))
     records.encode_run(log, 0, BASE, sends, 7, HOST)
     return log
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gantry.leaves import stored
+from gantry.leaves import stored, zerosectors
 from gantry.wire.record import join_batch
 from testkit.compiled import fast, hostile, near, same_outcome
 from testkit.compiled import pure as pure_leaf
@@ -328,3 +328,21 @@ def test_places(
     assert compiled[1:3] == pure[1:3]
     same_outcome(lambda: pure.gather(memory, base), lambda: compiled.gather(memory, base))
     same_outcome(lambda: pure[start], lambda: compiled[start])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"\0", b"a\x01\0", b"a\x01\0\x02", bytes(511) + b"\x02", bytes(512), b"a\x01" + bytes(512) + b"\x02"],
+)
+@pytest.mark.parametrize("is_guarded", [False, True])
+def test_properties_that_a_start_would_take_for_torn_are_refused(text: bytes, is_guarded: bool) -> None:
+    made = zerosectors.guarded(text, 32767) if is_guarded else text
+    is_refused = zerosectors.is_doubtful(made)
+    assert is_refused == ((not is_guarded and text[-1:] == b"\0") or (not is_guarded and bytes(512) in text))
+    for records, requests in ((pure, pure_requests), (compiled, compiled_requests)):
+        send = requests.Send(topic="T", properties=made, born_host=V4)
+        if not is_refused:
+            assert records.run_bytes([send]) == records.size_of(send)
+            continue
+        with pytest.raises(ValueError, match="sector of zeros and without their checksum"):
+            records.run_bytes([send])

@@ -54,7 +54,7 @@ def test_copies(
     sends = [
         a_send(text, topic, body, born_host, number) for number, (text, topic, body) in enumerate(drawn)
     ]
-    log = bytearray(records.run_bytes(sends, len(store_host)))
+    log = bytearray(sum(records.size_of(send, len(store_host)) for send in sends))
     records.encode_run(log, 0, BASE, sends, 7, store_host)
     offsets = [send.log_offset for send in sends]
     offsets += [offsets[0], BASE - 1, BASE + 1, BASE + len(log), BASE + len(log) - 90, 0, -1]

@@ -56,8 +56,7 @@ def test_what_was_carried_on_from_behind_a_message_that_was_taken_back_is_delive
     sent = [play.send(b"%d" % number, DELAY="18") for number in range(4)]
     play.pass_ms(4000)
     assert play.ask(CANCEL, id=sent[0].key).code == 0
-    for _ in play.service._carry(play.store.written.offset):
-        pass
+    play.carry_on()
     play.kill()
     assert play.service.book.lines[18].next == 4
     play.clock.advance(7_300_000)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gantry.append.batch import GATE_DISK_FULL
+from gantry.append.writing import GATE_DISK_FULL
 from gantry.errors import DiskFullError, Refusal
 from gantry.leaves import properties
 from gantry.wire.codes import ResponseCode

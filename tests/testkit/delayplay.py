@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
-from gantry.append.batch import GATE_DISK_FULL, Appender, MessageStamp
+from gantry.append.batch import Appender, MessageStamp
+from gantry.append.writing import GATE_DISK_FULL
 from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
@@ -188,6 +189,14 @@ class DelayPlay:
         for _ in self.service.tick():
             pass
         self.store.tick(self.clock.now_ms())
+
+    def carry_on(self) -> None:
+        """Everything that is in the log is about to be removed: what is pending is copied behind it."""
+        retention, wanted = self.store.retention, self.store.retention._wanted
+        retention._wanted = self.store.written.offset
+        for _ in self.service._carrying.go_on():
+            pass
+        retention._wanted = wanted
 
     def command(self, code: int, **ext: str | int) -> frames.Command:
         """A request."""

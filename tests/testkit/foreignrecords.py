@@ -21,6 +21,6 @@ def append_foreign(store: Store, sends: Sequence[frames.Send], store_ms: int = _
         send.queue_offset = 0 if send.sys_flag & NO_QUEUE_BIT else heads.get(key, 0)
         if not send.sys_flag & NO_QUEUE_BIT:
             heads[key] = send.queue_offset + 1
-    data = bytearray(records.run_bytes(sends, len(host)))
+    data = bytearray(sum(records.size_of(send, len(host)) for send in sends))
     records.encode_run(data, 0, store.written.offset, sends, max(store_ms, store._store_ms), host)
     store.append_raw(store.written.offset, memoryview(data))

@@ -33,6 +33,6 @@ def run(stored: Sequence[Stored], offsets: Sequence[int] | None = None) -> bytes
         each.flag, each.sys_flag, each.born_ms = one.flag, one.sys_flag, one.born_ms
         each.reconsume_times = one.reconsume_times
         sends.append(each)
-    out = bytearray(records.run_bytes(sends, len(_HOST)))
+    out = bytearray(sum(records.size_of(send, len(_HOST)) for send in sends))
     records.encode_run(out, 0, 1000, sends, 2, _HOST)
     return bytes(out)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.append.batch import GATE_DISK_FULL, MessageStamp
+from gantry.append.batch import MessageStamp
+from gantry.append.writing import GATE_DISK_FULL
 from gantry.leaves import frames, properties
 from gantry.store.settings import Flush
 from testkit.sendplay import HOST, SendPlay, as_decoded, message

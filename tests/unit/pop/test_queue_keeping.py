@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.append.batch import GATE_DISK_FULL
+from gantry.append.writing import GATE_DISK_FULL
 from gantry.errors import Refusal
 from gantry.model import httpqueue
 from gantry.model.subscription import GroupConfig

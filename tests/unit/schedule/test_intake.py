@@ -96,6 +96,7 @@ def test_what_is_gathered_in_a_turn_of_the_loop_counts_against_the_limit(asks: d
         {"TIMER_DEL_UNIQKEY": "x"},
         {"TIMER_DEL_UNIQKEY": "x", "TIMER_DELIVER_MS": "1"},
         {"TIMER_DEL_UNIQKEY": "x", "DELAY": "1"},
+        {"TIMER_DEL_UNIQKEY": "x" * 383, "TIMER_DELIVER_MS": "1700000005000"},
     ],
 )
 def test_what_cannot_be_delayed_is_refused_as_illegal(pairs: dict[str, str]) -> None:
@@ -105,7 +106,7 @@ def test_what_cannot_be_delayed_is_refused_as_illegal(pairs: dict[str, str]) -> 
 
 def test_a_cancel_goes_into_the_timer_topic() -> None:
     delays, clock = intake()
-    send = message(TIMER_DEL_UNIQKEY="ordersu", TIMER_DELIVER_MS=str(clock.now_ms() + 5))
+    send = message(TIMER_DEL_UNIQKEY="o" * 382, TIMER_DELIVER_MS=str(clock.now_ms() + 5))
     assert delays.take(send) is None and send.topic == names.TIMER_TOPIC
 
 

@@ -41,17 +41,32 @@ def test_what_is_no_longer_there_is_no_longer_pending() -> None:
     assert run_until(timer, dues, START_MS + 2000) == list(range(0, 1000, 2)) and timer.pending == 0
 
 
-def test_far_ones_can_be_taken_out_and_put_back() -> None:
+def test_far_ones_below_an_offset_come_in_pieces_and_may_be_removed_meanwhile() -> None:
     timer = Timer()
     far_ms = START_MS + 3_600_000
     for offset in range(10):
-        timer.add(offset, far_ms)
-    assert timer.take_far_below(7, 5) == [0, 1, 2, 3, 4] and timer.take_far_below(7, 5) == [5, 6]
-    assert timer.pending == 3 and timer.first_offset() == 7
-    timer.put_back(3, far_ms)
-    dues = dict.fromkeys(range(10), far_ms)
-    assert timer.first_offset() == 3
-    assert sorted(run_until(timer, dues, far_ms + SLOT_MS)) == [3, 7, 8, 9]
+        timer.add(offset, far_ms + offset % 2 * BUCKET_MS)
+    found = []
+    for piece in timer.far_below(7, 3):
+        found.append(list(piece))
+        assert all(timer.remove(offset, far_ms + offset % 2 * BUCKET_MS) for offset in piece)
+    assert found == [[0, 2, 4], [6, 1, 3], [5]]
+    assert timer.pending == 3 and timer.first_offset() == 7 and list(timer.far_below(7, 3)) == []
+
+
+def test_a_look_at_many_far_buckets_gives_way() -> None:
+    timer = Timer()
+    for offset in range(2500):
+        timer.add(offset, START_MS + offset * BUCKET_MS)
+    assert [list(piece) for piece in timer.far_below(2, 64)] == [[], [], [0, 1]]
+
+
+def test_a_step_towards_near_that_was_left_half_way_is_ended_by_the_next() -> None:
+    timer = Timer()
+    dues = {offset: START_MS + offset % 100 for offset in range(600)}
+    timer.add_all(list(dues), list(dues.values()))
+    next(timer.approach(START_MS + 1, lambda offsets: [dues[offset] for offset in offsets]))
+    assert sorted(run_until(timer, dues, START_MS + 200, 10)) == sorted(dues)
 
 
 STEPS = st.lists(

@@ -9,8 +9,7 @@ What is added to a message here, as RocketMQ's broker does it: the address it ca
 gave none, and the properties MSG_REGION, TRACE_ON and CLUSTER.  A message that was received and is sent again
 has those three already; they are replaced, not repeated.  POP_CK, which only a broker may set, is taken out.
 
-A full disk is an expected refusal: a Refusal is returned, nothing of the run is in the log, and the gate is
-shut until the periodic job tries again.
+On a Refusal nothing of the run is in the log; `writing` says which there are.
 """
 
 from __future__ import annotations
@@ -21,10 +20,9 @@ from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
 from gantry.append.admit import OURS_BYTES_MAX, PROPERTIES_BYTES_MAX, WriteGate
-from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.append.writing import append_run
+from gantry.errors import Refusal
 from gantry.leaves import frames, properties, runs
-from gantry.store.commitlog import RunTooLongError
-from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
@@ -37,8 +35,6 @@ Halves = tuple["Connection", list["Send"], list[int]]
 
 Handles = Callable[[Sequence["Send"]], Sequence[bytes]]
 """Returns the recall handle of each stored message, empty for those that have none."""
-
-GATE_DISK_FULL = "disk full"
 
 _REGION_MARK = b"MSG_REGION\x01"
 _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
@@ -165,17 +161,9 @@ class Appender:
 
     def _append(self, sends: Sequence[Send], together: bool = False, is_scanned: bool = False) -> int | Refusal:
         before = self._store.written.offset
-        try:
-            end = self._store.append(sends, together, is_scanned)
-        except DiskFullError as error:
-            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
-            self._gate.shut(GATE_DISK_FULL, refusal)
-            return refusal
-        except RunTooLongError as error:
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch is too long: {error}")
-        except StoreError as error:
-            # The store has reported its failure, and the process is going to end; until then this is the answer.
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+        end = append_run(self._store, self._gate, sends, together=together, is_scanned=is_scanned)
+        if isinstance(end, Refusal):
+            return end
         self.messages += len(sends)
         self.bytes += end - before
         return end

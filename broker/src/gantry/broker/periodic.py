@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from gantry.append.batch import GATE_DISK_FULL
+from gantry.append.writing import GATE_DISK_FULL
 from gantry.broker.jobs import Job
 from gantry.broker.meters.looplag import PERIOD_S
 from gantry.broker.meters.rates import SAMPLE_S

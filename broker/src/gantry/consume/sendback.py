@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
 from gantry.append.admit import Admission
-from gantry.append.copies import append_copies
 from gantry.append.redelivery import MoveToDeadLetters, Origin, Retry, copy_of, fate_of, origin_of
+from gantry.append.writing import append_copies
 from gantry.consume import sendbackrules as rules
 from gantry.consume.sendbackruns import Delays, SendBackRuns
 from gantry.errors import Refusal

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gantry.append.acks import Acks
 from gantry.append.admit import Admission
-from gantry.append.copies import append_copies
 from gantry.append.redelivery import ORIGIN_ID, TIMES_MAX, MoveToDeadLetters, Retry, as_dead_letter, delay_of, fate_of
+from gantry.append.writing import append_copies
 from gantry.consume import sendbackrules as rules
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, sendbacks

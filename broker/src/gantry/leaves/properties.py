@@ -34,7 +34,7 @@ TRAIT_NAMES_DELAY = 4096  # has DELAY or a TIMER_ property for a delay, whatever
 NAME_END = b"\x01"
 PAIR_END = b"\x02"
 UNWRITTEN = bytes(512)
-"""A sector that was never written.  No record's properties may hold one: see `store.logscan`."""
+"""A sector that was never written.  A start takes properties with one for torn, unless `zerosectors` guards them."""
 
 _CLOUD_DETAIL = 4  # of the cloud product's property, by which RocketMQ's proxy knows no delayed message
 _KEYS, _TAGS, _UNIQUE_KEY, _WAIT, _TRANSACTION, _DELAY, _TYPE, _PRESENT = range(8)

@@ -34,6 +34,7 @@ from gantry.leaves.hashes import crc31
 from gantry.leaves.properties import pick, scan
 from gantry.leaves.requests import Send
 from gantry.leaves.stored import Entry, Record
+from gantry.leaves.zerosectors import is_doubtful
 
 __all__ = [
     "BLANK_BYTES_MIN",
@@ -102,11 +103,15 @@ def size_of(send: Send, store_host_bytes: int = _HOST_BYTES_V4) -> int:
 
 
 def run_bytes(sends: Iterable[Send], store_host_bytes: int = _HOST_BYTES_V4) -> int:
-    """How many bytes their records will take together; OverflowError for properties that no record can hold."""
+    """How many bytes their records will take together; OverflowError for properties that no record can hold, ValueError
+    for those that a start would take for torn.
+    """
     total = 0
     for send in sends:
         if len(send.properties) > PROPERTIES_BYTES_MAX:
             raise OverflowError(f"properties of {len(send.properties)} bytes, a record holds {PROPERTIES_BYTES_MAX}")
+        if is_doubtful(send.properties):
+            raise ValueError("properties with a sector of zeros and without their checksum")
         total += size_of(send, store_host_bytes)
     return total
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gantry.append.copies import append_copies
+from gantry.append.writing import append_copies
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.metadata.groups import Groups

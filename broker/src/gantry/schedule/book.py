@@ -21,6 +21,9 @@ from gantry.schedule.places import DelayedEntry
 from gantry.schedule.progress import DeliveryProgress, Eras
 from gantry.schedule.timer import Timer
 
+UNDER_WAY_MAX = 1024
+"""Batches that are not confirmed; nothing is delivered or copied beyond."""
+
 
 class Flight(NamedTuple):
     """A batch of deliveries that was appended to the log."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
+from gantry.append.writing import append_copies
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.model import names
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
     from gantry.leaves.records import Record
     from gantry.schedule.disguise import Address
     from gantry.schedule.places import DelayedEntry
+    from gantry.store.store import Store
+
+_WITHOUT_KEY = Refusal(
+    ResponseCode.ILLEGAL_OPERATION,
+    "the message has no UNIQ_KEY, by which a cancel would name it; it will be delivered",
+)
 
 
 class PendingChanges:
@@ -32,29 +39,28 @@ class PendingChanges:
         self,
         book: DelayBook,
         counts: DelayCounts,
+        store: Store,
         gate: WriteGate,
         clock: Clock,
-        write: Callable[[list[Send]], bool],
         went: Callable[[int, str, int], object],
     ) -> None:
-        """write: appends a run; False when that is not possible now.
-
-        went: told of each message that does not wait any more: its offset in the timer topic, topic and birth.
+        """went: told of each message that does not wait any more: its offset in the timer topic, topic and birth.
         """
         self._book = book
         self._counts = counts
+        self._store = store
         self._gate = gate
         self._clock = clock
-        self._write = write
         self._went = went
 
     def cancel(self, record: Record, address: Address, due_ms: int, host: bytes) -> Refusal | None:
         """Cancel a pending message that is due at this time; return why that is not possible, else None."""
-        if self._gate.refusal is not None:
-            return self._gate.refusal
+        if not address.unique_key:
+            return _WITHOUT_KEY
         cancel = disguise.cancel(address.topic, address.unique_key, due_ms, (self._clock.now_ms(), host))
-        if not self._write([cancel]):
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the cancel was not written")
+        written = append_copies(self._store, self._gate, [cancel])
+        if isinstance(written, Refusal):
+            return written
         self._book.cancels.add(due_ms, disguise.cancel_key(address.topic, address.unique_key))
         self._counts.recalls += 1
         if record.topic == names.TIMER_TOPIC:
@@ -63,13 +69,12 @@ class PendingChanges:
 
     def retime(self, record: Record, place: DelayedEntry, new_due_ms: int) -> Send | Refusal:
         """Give a pending message another time; return the record that replaces it, or why that is not possible."""
-        if self._gate.refusal is not None:
-            return self._gate.refusal
         send = retimes.replacement(record, place.offset, place.due_ms, new_due_ms)
         if send is None:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the properties of the message have no room for another time")
-        if not self._write([send]):
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the time was not written")
+        written = append_copies(self._store, self._gate, [send])
+        if isinstance(written, Refusal):
+            return written
         self._book.timer.remove(place.offset, place.due_ms)
         self._counts.retimed += 1
         address = disguise.address(record.properties)

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.leaves import delays, fields, frames, properties
+from gantry.leaves import delays, fields, frames, properties, zerosectors
 from gantry.leaves.queues import NO_QUEUE_BIT
+from gantry.leaves.records import PROPERTIES_BYTES_MAX
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ ROLLED = delays.ROLLED
 CARRIED = delays.CARRIED
 CANCELS = delays.CANCELS
 RECALL_TAG = b"_RECALL_TAG_"
+
+_OF_BROKERS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER"})
 
 _HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, delays.RETIMED, delays.LEVEL, b"__STARTDELIVERTIME")
 
@@ -131,11 +134,19 @@ def delivery(record: Record, topic: str, queue_id: int) -> Send:
     )
 
 
-def carried(record: Record, due_ms: int) -> Send:
-    """Make a copy for the timer topic, due at the same time (RocketMQ: a rolled timer message)."""
+def carried(record: Record, due_ms: int) -> Send | None:
+    """Make a copy for the timer topic, due at the same time (RocketMQ: a rolled timer message).
+
+    What brokers say of themselves is left out where there is no room for it; None when there is none even so.
+    """
     rolled = (_number(record.properties, ROLLED) or 0) + 1
     text = _without(record.properties, frozenset({OUT_MS, ROLLED, CARRIED}))
     text += b"%b\x01%d\x02%b\x01%d\x02%b\x01%d\x02" % (OUT_MS, due_ms, ROLLED, rolled, CARRIED, record.log_offset)
+    text = zerosectors.guarded(text, PROPERTIES_BYTES_MAX)
+    if len(text) > PROPERTIES_BYTES_MAX:
+        text = zerosectors.guarded(delays.without(text, _OF_BROKERS), PROPERTIES_BYTES_MAX)
+    if len(text) > PROPERTIES_BYTES_MAX:
+        return None
     send = delivery(record, names.TIMER_TOPIC, 0)
     send.properties = text
     return send

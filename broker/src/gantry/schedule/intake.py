@@ -1,9 +1,10 @@
 """Taking in delayed messages: they are disguised, left unchanged because they are due, or refused.
 
 Admission has checked topic, queue and size before.  Refused here, with RocketMQ's codes: a delay that is not a number,
-one that is too long, a cancel without a time or for a past one (13); a message with a time when `pending_max` of them
-are waiting (1: each needs memory until it is delivered).  Waiting are those that the timer knows, those that are
-appended and not dispatched (`waiting`), and those of this turn of the loop that are hidden and not appended.
+one that is too long, a cancel without a time, for a past one, or with a longer name than a topic and a UNIQ_KEY make
+(13); a message with a time when `pending_max` of them are waiting (1: each needs memory until it is delivered).
+Waiting are those that the timer knows, those that are appended and not dispatched (`waiting`), and those of this turn
+of the loop that are hidden and not appended.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from gantry.append.admit import UNIQUE_KEY_BYTES_MAX
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.leaves import delays, properties
@@ -31,6 +33,9 @@ _CANCEL_WITHOUT_TIME = Refusal(
     "a cancel (TIMER_DEL_UNIQKEY) says in TIMER_DELIVER_MS when the message would be delivered, "
     "which has to be in the future",
 )
+
+
+_CANCEL_BYTES_MAX = names.TOPIC_BYTES_MAX + UNIQUE_KEY_BYTES_MAX  # it names a topic and a message of it
 
 
 def longest_ms(rules: DelayRules, is_http_queue: bool) -> int:
@@ -71,8 +76,15 @@ class DelayIntake:
         if isinstance(delay, str):
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, delay)
         ahead_ms = delay.at_ms - self._clock.now_ms()
-        if send.traits & properties.TRAIT_TIMER_CANCEL and (delay.level or ahead_ms <= 0):
-            return _CANCEL_WITHOUT_TIME
+        if send.traits & properties.TRAIT_TIMER_CANCEL:
+            if delay.level or ahead_ms <= 0:
+                return _CANCEL_WITHOUT_TIME
+            name = properties.get(send.properties, disguise.CANCELS) or b""
+            if len(name) > _CANCEL_BYTES_MAX:
+                return Refusal(
+                    ResponseCode.MESSAGE_ILLEGAL,
+                    f"the message's TIMER_DEL_UNIQKEY has {len(name)} bytes, {_CANCEL_BYTES_MAX} are allowed",
+                )
         return None if delay.level or ahead_ms <= 0 else self._time_fault(ahead_ms, send.topic)
 
     def _time_fault(self, ahead_ms: int, topic: str) -> Refusal | None:

@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gantry.leaves import delays, fields
+from gantry.leaves import delays, fields, records, zerosectors
 from gantry.model import names
 from gantry.schedule import disguise, retimes
 from gantry.schedule.book import DelayBook
@@ -102,6 +102,7 @@ class _Marks:
             return
         first = store.reader.record_at(0)
         of_first = first.properties if first is not None and first.topic in duetimes.TOPICS else b""
+        of_first = zerosectors.guarded(of_first, records.PROPERTIES_BYTES_MAX)  # as its delivery was written
         for entries in store.reader.entries(self.log):
             for entry in entries:
                 original = delivered_by(entry, of_first)

@@ -10,8 +10,7 @@ everything is delivered exactly once.  Deliveries that a power cut removes (ASYN
 While the gate is shut nothing is delivered; a full disk shuts it, and failed batches are tried again when it opens.
 Memory is bounded by the number of batches that are not confirmed.
 
-Messages whose segment is about to be removed are copied to the log's end, as timer messages with the same due time,
-also those with a level.  Messages that are due within a minute are not copied; retention waits for them.
+`carrying` copies messages whose segment is about to be removed to the log's end.
 """
 
 from __future__ import annotations
@@ -20,15 +19,16 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
-from gantry.append.batch import GATE_DISK_FULL
+from gantry.append.writing import append_run
 from gantry.clock import Clock
-from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import delays, records
+from gantry.errors import Refusal
+from gantry.leaves import delays
 from gantry.metadata.state import State
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.schedule import disguise, recovery
-from gantry.schedule.book import DelayBook, Flight
+from gantry.schedule.book import UNDER_WAY_MAX, DelayBook, Flight
+from gantry.schedule.carrying import DelayCarrying
 from gantry.schedule.changes import PendingChanges
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
 from gantry.schedule.lines import NEVER, Line
@@ -40,20 +40,16 @@ from gantry.schedule.undressing import Undressing
 from gantry.schedule.waiting import WaitingCounts
 from gantry.schedule.wheel import WheelPosition
 from gantry.store import duetimes
-from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.leaves.delays import Place
-    from gantry.leaves.frames import Send
     from gantry.leaves.records import Entry
     from gantry.store.store import Store
 
 # One slice of the loop: about half a millisecond.
 _BATCH = 64
-_UNDER_WAY_MAX = 1024
 # Messages that are due this soon have their place looked up, and their record read into the page cache.
 _AHEAD_MS = 10_000
-_CARRY_AHEAD_MS = 60_000
 _LOOK_S = 5.0
 _QUIET_S = 0.25  # within this time it is noticed that the clock was set forwards
 _EARLY_S = 0.05  # a rest may end this much early, together with other timers
@@ -85,7 +81,8 @@ class DelayService:
         self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, clock, say)
         self.waiting = WaitingCounts(store.reader, self.book, topics, clock)
-        self.changes = PendingChanges(self.book, self.counts, gate, clock, self.write, self.waiting.went)
+        self.changes = PendingChanges(self.book, self.counts, store, gate, clock, self.waiting.went)
+        self._carrying = DelayCarrying(store, gate, self.places, self._undressing, self.waiting, clock, say)
         self._file = ProgressFile(store, state, self.book, clock)
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
@@ -160,7 +157,7 @@ class DelayService:
 
     @property
     def _can_deliver(self) -> bool:
-        return self._gate.refusal is None and self.book.under_way < _UNDER_WAY_MAX
+        return self._gate.refusal is None and self.book.under_way < UNDER_WAY_MAX
 
     def _heads_ms(self) -> int:
         """Return when the first message of any level is due, in ms since the epoch."""
@@ -206,7 +203,7 @@ class DelayService:
         if sends is None:
             return None
         start = self._store.written.offset
-        if not self.write(sends, is_scanned=True):
+        if isinstance(append_run(self._store, self._gate, sends, is_scanned=True), Refusal):
             return -1
         self.waiting.delivered(offsets, sends)
         self.counts.deliver_all(kind, self._clock.now_ms(), [due_ms for _, _, due_ms in run])
@@ -222,7 +219,7 @@ class DelayService:
                 sends.append(send)
                 places.append(place)
         start = self._store.written.offset
-        if sends and not self.write(sends):
+        if sends and isinstance(append_run(self._store, self._gate, sends), Refusal):
             return -1
         if kind == TIMER:
             self.waiting.delivered([place.offset for place in places], sends)
@@ -231,18 +228,6 @@ class DelayService:
         for place in places:
             self.counts.deliver(kind, now_ms - place.due_ms)
         return start
-
-    def write(self, sends: list[Send], is_owed: bool = False, is_scanned: bool = False) -> bool:
-        """Append a run of the broker's own; False when that is not possible now.  See `Store.append`."""
-        try:
-            self._store.append(sends, is_owed=is_owed, is_scanned=is_scanned)
-        except DiskFullError as error:
-            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
-            self._gate.shut(GATE_DISK_FULL, refusal)
-            return False
-        except StoreError:
-            return False  # the store has reported its failure, and the process is going to end
-        return True
 
     def _fly(self, flight: Flight) -> None:
         self.book.fly(flight, self._store.confirmed.offset)
@@ -296,12 +281,9 @@ class DelayService:
             yield
         self._file.save()
         position_ms = self.book.advance(self._clock.now_ms())
-        self.book.cancels.forget_before(min(position_ms, self._heads_ms()))
+        yield from self.book.cancels.forget_before(min(position_ms, self._heads_ms()))
         yield
-        limit = self._store.retention.carry_below()
-        self.counts.stuck = 0
-        if limit:
-            yield from self._carry(limit)
+        yield from self._carrying.go_on()
 
     def save_now(self) -> None:
         """Save the document before returning; the log is durable as far as it is written."""
@@ -329,65 +311,6 @@ class DelayService:
     def current(self) -> dict[str, object]:
         """Return the document of the present progress, which may not be durable yet."""
         return self._file.current()
-
-    def _carry(self, limit: int) -> Iterator[None]:
-        """Copy pending messages below this log offset to the log's end, lines first."""
-        until_ms = self._clock.now_ms() + _CARRY_AHEAD_MS
-        for line in list(self.book.lines.values()):
-            while True:
-                batch = fitting([one for one in self.places.of_line(line, _BATCH) if one.log_offset < limit])
-                if not batch or batch[0].due_ms <= until_ms:
-                    break
-                if not self._append_copies(batch, LEVEL):
-                    self._report_stuck(batch)
-                    break
-                line.next = batch[-1].offset + 1
-                self.places.look_at_head(line)
-                end = self._store.written.offset
-                self._fly(Flight(end, end, line, line.next))
-                yield
-        offset = self._store.reader.first_behind(names.TIMER_TOPIC, 0, limit)
-        while offsets := self.book.timer.take_far_below(offset, _BATCH):
-            found = [place for one in offsets if (place := self.places.of_timer(one)) is not None]
-            while found:
-                batch = fitting(found)
-                start = self._store.written.offset
-                if not self._append_copies(batch, TIMER):
-                    for place in found:
-                        self.book.timer.put_back(place.offset, place.due_ms)
-                    self._report_stuck(found)
-                    return
-                first, first_ms = min([one.offset for one in batch]), min([one.due_ms for one in batch])
-                self._fly(Flight(start, self._store.written.offset, None, first, first_ms, -1))
-                del found[: len(batch)]
-            yield
-
-    def _report_stuck(self, batch: Sequence[DelayedEntry]) -> None:
-        """Log the messages that have to be copied and find no room; their segment stays."""
-        self.counts.stuck += len(batch)
-        ids = [records.offset_message_id(self._store.store_host, place.log_offset) for place in batch]
-        self._say(
-            f"stuck delays {self.counts.stuck}",
-            "delayed messages cannot be copied to the log's end because the disk has no room, and their segment stays; "
-            f"make room, or cancel them with `gantry delay cancel`: {', '.join(ids)}",
-        )
-
-    def _append_copies(self, batch: Sequence[DelayedEntry], kind: str) -> bool:
-        if self._gate.refusal_but_for(GATE_DISK_FULL) is not None or self.book.under_way >= _UNDER_WAY_MAX:
-            return False
-        self._undressing.expired.clear()
-        read = [(place, self._undressing.read(place)) for place in batch]
-        copies = [disguise.carried(one[0], place.due_ms) for place, one in read if one is not None]
-        if copies and not self.write(copies, is_owed=True):
-            return False
-        self.book.moved += [(copy.log_offset, copy.prepared_offset) for copy in copies]
-        self.counts.carried += len(copies)
-        if kind == TIMER:
-            for place, one in read:
-                if one is not None and not place.is_cancel and not place.is_lease:
-                    self.waiting.went(place.offset, one[1].topic, one[0].born_ms)
-            self.waiting.dropped(self._undressing.expired)
-        return True
 
     def _owed_from(self) -> int | None:
         """Return the log offset from which retention may remove nothing; None when nothing is pending."""

@@ -22,9 +22,9 @@ from itertools import islice
 
 SLOT_MS = 10
 BUCKET_MS = 10_000
-NOTHING = -1
 
 _PIECE = 256
+_BUCKETS_AT_ONCE = 1000
 
 
 class Timer:
@@ -34,12 +34,10 @@ class Timer:
         self.pending = 0
         self.horizon_ms = 0
         self._far: dict[int, array[int]] = {}
+        self._buckets: list[int] = []  # a heap of the keys of `_far`; a bucket stays until its time, also an empty one
+        self._moved = 0  # how many offsets of the first bucket have gone to near
         self._near: dict[int, deque[int]] = {}
         self._slots: list[int] = []  # a heap of the ends of near slots
-        # The far bucket that goes to near, how many of its offsets have gone, and what was removed from the rest.
-        self._moving = NOTHING
-        self._moved = 0
-        self._gone: set[int] = set()
         self._lows: dict[int, int] = {}  # by near slot: the lowest offset that ever was in it
 
     def add(self, offset: int, due_ms: int) -> None:
@@ -48,10 +46,15 @@ class Timer:
         if due_ms < self.horizon_ms:
             self._add_near(offset, due_ms)
         else:
-            bucket = due_ms // BUCKET_MS
-            if bucket not in self._far:
-                self._far[bucket] = array("q")
-            self._far[bucket].append(offset)
+            self._bucket(due_ms).append(offset)
+
+    def _bucket(self, due_ms: int) -> array[int]:
+        number = due_ms // BUCKET_MS
+        found = self._far.get(number)
+        if found is None:
+            found = self._far[number] = array("q")
+            heappush(self._buckets, number)
+        return found
 
     def add_all(self, offsets: Sequence[int], dues_ms: Sequence[int]) -> None:
         """Add pending offsets that are due at these times."""
@@ -68,31 +71,26 @@ class Timer:
 
         dues_of: when the messages at these queue offsets are due; None for one that is no longer there.
         """
-        if until_ms <= self.horizon_ms:
-            return
-        last = until_ms // BUCKET_MS
-        self.horizon_ms = (last + 1) * BUCKET_MS
-        for bucket in sorted([bucket for bucket in self._far if bucket <= last]):
-            offsets = self._far[bucket]
+        self.horizon_ms = max(self.horizon_ms, (until_ms // BUCKET_MS + 1) * BUCKET_MS)
+        while self._buckets and self._buckets[0] * BUCKET_MS < self.horizon_ms:
             # Nothing is added here any more: what is due below the horizon goes to near at once.
-            for at in range(0, len(offsets), _PIECE):
-                piece = offsets[at : at + _PIECE]
-                self._moving, self._moved = bucket, at + len(piece)
-                for offset, due_ms in zip(piece, dues_of(piece), strict=True):
-                    if offset in self._gone:
-                        self._gone.remove(offset)
-                        continue
-                    if due_ms is None:
-                        self.pending -= 1
-                        continue
-                    near = self._near.get(-(-due_ms // SLOT_MS) * SLOT_MS)
-                    if near is not None and near[0] < offset:
-                        near.append(offset)
-                    else:
-                        self._add_near(offset, due_ms)
-                yield
-            del self._far[bucket]
-            self._moving = NOTHING
+            offsets = self._far[self._buckets[0]]
+            piece = offsets[self._moved : self._moved + _PIECE]
+            if not piece:
+                del self._far[heappop(self._buckets)]
+                self._moved = 0
+                continue
+            self._moved += len(piece)
+            for offset, due_ms in zip(piece, dues_of(piece), strict=True):
+                if due_ms is None:
+                    self.pending -= 1
+                    continue
+                near = self._near.get(-(-due_ms // SLOT_MS) * SLOT_MS)
+                if near is not None and near[0] < offset:
+                    near.append(offset)
+                else:
+                    self._add_near(offset, due_ms)
+            yield
 
     def _add_near(self, offset: int, due_ms: int) -> None:
         slot = -(-due_ms // SLOT_MS) * SLOT_MS
@@ -139,12 +137,8 @@ class Timer:
                 del self._near[end_ms], self._lows[end_ms]
                 self._slots.remove(end_ms)
                 heapify(self._slots)
-        elif due_ms < self.horizon_ms:
-            self._gone.add(offset)
         else:
             del found[bisect_left(found, offset)]
-            if not found:
-                del self._far[due_ms // BUCKET_MS]
         return True
 
     def _find(self, offset: int, due_ms: int) -> array[int] | deque[int] | None:
@@ -152,11 +146,12 @@ class Timer:
         near = self._near.get(-(-due_ms // SLOT_MS) * SLOT_MS)
         if near is not None and offset in near:
             return near
-        far = self._far.get(due_ms // BUCKET_MS)
-        at = -1 if far is None else bisect_left(far, offset)
-        if far is None or at == len(far) or far[at] != offset or offset in self._gone:
+        number = due_ms // BUCKET_MS
+        far = self._far.get(number)
+        if far is None:
             return None
-        return None if self._moving == due_ms // BUCKET_MS and at < self._moved else far
+        at = bisect_left(far, offset, self._moved if number == self._buckets[0] else 0)
+        return far if at < len(far) and far[at] == offset else None
 
     def next_ms(self) -> int:
         """Return when `due` may have something next: at the end of the first near slot, else at the horizon."""
@@ -165,36 +160,32 @@ class Timer:
     def first_due_ms(self) -> int:
         """Return a time before which nothing pending is due."""
         near = self._slots[0] - SLOT_MS + 1 if self._slots else self.horizon_ms
-        far = min(self._far, default=near) * BUCKET_MS if self._far else near
-        return min(near, far)
+        return min(near, self._buckets[0] * BUCKET_MS) if self._buckets else near
 
     def first_offset(self) -> int | None:
         """Return a lower bound of the pending offsets; None when nothing is pending.  Takes up to some milliseconds."""
         far = [offsets[0] for offsets in self._far.values() if offsets]
         return min([*far, *self._lows.values()], default=None)
 
-    def take_far_below(self, offset: int, count_max: int) -> list[int]:
-        """Remove and return far offsets below this one, at most `count_max`."""
-        taken: list[int] = []
-        for bucket, offsets in list(self._far.items()):
-            if bucket * BUCKET_MS < self.horizon_ms:
-                continue
-            # Ascending: offsets come in the order of their queue.
-            count = min(bisect_left(offsets, offset), count_max - len(taken))
-            taken += offsets[:count]
-            del offsets[:count]
-            if not offsets:
-                del self._far[bucket]
-            if len(taken) >= count_max:
-                break
-        self.pending -= len(taken)
-        return taken
-
-    def put_back(self, offset: int, due_ms: int) -> None:
-        """Add an offset again that was taken out and could not be copied."""
-        if due_ms < self.horizon_ms:
-            self.add(offset, due_ms)
-            return
-        self.pending += 1
-        bucket = self._far.setdefault(due_ms // BUCKET_MS, array("q"))
-        bucket.insert(bisect_left(bucket, offset), offset)
+    def far_below(self, offset: int, count_max: int) -> Iterator[Sequence[int]]:
+        """Far offsets below this one in pieces of at most `count_max`.  Others may be added and any be removed between
+        two pieces.  An empty piece gives way: so many buckets were looked at.
+        """
+        piece: list[int] = []
+        for number, bucket in enumerate(list(self._buckets), 1):
+            offsets, low = self._far.get(bucket), 0
+            while offsets and bucket * BUCKET_MS >= self.horizon_ms:
+                # Ascending: offsets come in the order of their queue.
+                at = bisect_left(offsets, low)
+                end = min(bisect_left(offsets, offset), at + count_max - len(piece))
+                if at >= end:
+                    break
+                piece += offsets[at:end]
+                low = piece[-1] + 1
+                if len(piece) == count_max:
+                    yield piece
+                    piece = []
+            if number % _BUCKETS_AT_ONCE == 0:
+                yield ()
+        if piece:
+            yield piece

@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
-from gantry.leaves import runs
+from gantry.leaves import runs, zerosectors
+from gantry.leaves.records import PROPERTIES_BYTES_MAX
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.schedule import disguise
@@ -43,9 +44,9 @@ class Undressing:
         say: Callable[[str, str], object],
     ) -> None:
         self._reader = reader
-        self._book = book
+        self.book = book
         self._topics = topics
-        self._counts = counts
+        self.counts = counts
         self._clock = clock
         # Queue offset, topic and birth of each message of a run that is dropped because its life is over.
         self.expired: list[tuple[int, str, int]] = []
@@ -53,7 +54,7 @@ class Undressing:
 
     def run(self, found: Sequence[Place]) -> list[Send] | None:
         """Return the real messages of a run of records; None when one of them needs a closer look, by `delivery`."""
-        if self._book.cancels.touches([due_ms for _, _, due_ms in found]):
+        if self.book.cancels.touches([due_ms for _, _, due_ms in found]):
             return None
         made = self._reader.deliveries(found, names.HALF_TOPIC)
         sends = [send for send in made if send is not None]
@@ -75,7 +76,12 @@ class Undressing:
         if found is None:
             return None
         record, address = found
-        return disguise.delivery(record, address.topic, self._queue_of(address))
+        send = disguise.delivery(record, address.topic, self._queue_of(address))
+        send.properties = zerosectors.guarded(send.properties, PROPERTIES_BYTES_MAX)
+        if len(send.properties) > PROPERTIES_BYTES_MAX:
+            self._report_unreadable(place)
+            return None
+        return send
 
     def read(self, place: DelayedEntry) -> tuple[Record, disguise.Address] | None:
         """Return the record with its address; None when it is not to be delivered."""
@@ -84,20 +90,23 @@ class Undressing:
         record = self._reader.record((place.log_offset, place.size, 0))
         address = None if record is None else disguise.address(record.properties)
         if record is None or address is None or address.topic == names.HALF_TOPIC:
-            self._counts.unreadable += 1
-            self._say("unreadable delay", f"the delayed message at log offset {place.log_offset} cannot be delivered")
+            self._report_unreadable(place)
             return None
-        if not place.is_cancel and self._book.cancels.has(place.due_ms, address):
-            self._counts.cancelled += 1
+        if not place.is_cancel and self.book.cancels.has(place.due_ms, address):
+            self.counts.cancelled += 1
             return None
         if self._reader.is_buried(address.topic, place.log_offset):
-            self._counts.discarded += 1
+            self.counts.discarded += 1
             return None
         if not place.is_cancel and self.is_over(address.topic, record.born_ms):
-            self._counts.expired += 1
+            self.counts.expired += 1
             self.expired.append((place.offset, address.topic, record.born_ms))
             return None
         return record, address
+
+    def _report_unreadable(self, place: DelayedEntry) -> None:
+        self.counts.unreadable += 1
+        self._say("unreadable delay", f"the delayed message at log offset {place.log_offset} cannot be delivered")
 
     def is_over(self, topic: str, born_ms: int) -> bool:
         """Return whether the life of a message of this topic is over."""

@@ -41,6 +41,10 @@ class RunTooLongError(StoreError):
     """These messages can never be appended together: they do not fit one segment, or one of them no record."""
 
 
+class ZeroSectorError(StoreError):
+    """The properties of one of these messages need their checksum, without which a start would cut the record."""
+
+
 class CommitLog:
     """Appends to and reads from the segments."""
 
@@ -76,14 +80,16 @@ class CommitLog:
     ) -> int:
         """Write the run, give each send its log_offset and size, return the new end.
 
-        together: all of it in one segment.  is_scanned: see `Store.append`.  DiskFullError and RunTooLongError:
-        nothing happened.  Any other StoreError: the log must not be appended to any more.
+        together: all of it in one segment.  is_scanned: see `Store.append`.  DiskFullError, RunTooLongError and
+        ZeroSectorError: nothing happened.  Any other StoreError: the log must not be appended to any more.
         """
         host_bytes = len(store_host)
         try:
             total = records.run_bytes(sends, host_bytes)
         except OverflowError as error:
             raise RunTooLongError(str(error)) from error
+        except ValueError as error:
+            raise ZeroSectorError(str(error)) from error
         active = self._active
         if active is not None and total + BLANK_BYTES <= active.end - self.end:
             start, end = self.end, self.end + total

@@ -10,7 +10,8 @@ Whether that is the tail that a crash left, or damage to durable records, is dec
 A record's checksum covers its body only.  Behind what is durable a power cut may have kept some sectors of a
 record and not others; one that reads as zeros where topic or properties should stand makes the record torn.  So does
 a last byte that is zero: a write that ended in the middle leaves that, and no properties do.  Messages whose properties
-have so many zeros are not taken (`append.admit`): they and all behind them would be cut.
+have so many zeros are not taken (`append.admit`): they and all behind them would be cut.  The broker's copies of such
+records, which RocketMQ's broker accepted, have a checksum of their properties (`leaves.zerosectors`).
 
 Good records behind a bad one do not make it damage: a power cut keeps any subset of pages of what was not
 synced, so they are what was never acknowledged under SYNC_FLUSH, and what ASYNC_FLUSH may lose.
@@ -21,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gantry.errors import CorruptRecordError
-from gantry.leaves import records
+from gantry.leaves import records, zerosectors
 from gantry.leaves.properties import UNWRITTEN
 from gantry.store.segments import Segment, Segments
 
@@ -105,6 +106,9 @@ def _is_torn(segment: Segment, entry: records.Entry) -> bool:
     """
     start = entry.log_offset - segment.start
     end = start + entry.size
+    if len(entry.properties) >= _SECTOR_BYTES and zerosectors.is_whole(entry.properties):
+        # No sector of zeros stands before them either: a topic is shorter, and behind it is their length.
+        return False
     if entry.properties and segment.view[end - 1] == 0:
         return True
     tail = len(entry.topic.encode()) + len(entry.properties) + _LENGTH_BYTES

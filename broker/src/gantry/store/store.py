@@ -18,7 +18,7 @@ from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, queues, records
 from gantry.store import filenames
 from gantry.store.background import reading
-from gantry.store.commitlog import RunTooLongError
+from gantry.store.commitlog import RunTooLongError, ZeroSectorError
 from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.dropping import Dropping
@@ -90,8 +90,8 @@ class Store:
         is_scanned: traits, keys and tag codes are those of the final properties, so they need not be read again.
         is_owed: copies without which retention cannot go on are written as long as they find room at all, and what
         the start corrected is saved.
-        DiskFullError and RunTooLongError: nothing happened, and no offset was used up.  Any other StoreError:
-        the store has failed.
+        DiskFullError, RunTooLongError and ZeroSectorError: nothing happened, and no offset was used up.  Any other
+        StoreError: the store has failed.
         """
         self._refuse_if_unfit(is_owed and not self._uncorrected)
         heads = self._table.heads
@@ -100,7 +100,7 @@ class Store:
         store_ms = max(self._parts.clock.now_ms(), self._store_ms)
         try:
             end = self._log.append(sends, store_ms, self.store_host, together, is_scanned)
-        except (DiskFullError, RunTooLongError):
+        except (DiskFullError, RunTooLongError, ZeroSectorError):
             raise
         except StoreError as error:
             self._fail(error)

@@ -27,15 +27,14 @@ from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
 from gantry.append.admit import WriteGate
-from gantry.append.batch import GATE_DISK_FULL
+from gantry.append.writing import append_copies, append_run
 from gantry.clock import Clock
-from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.errors import Refusal
 from gantry.leaves import frames, openhalves, properties
 from gantry.leaves.records import PROPERTIES_BYTES_MAX, Record
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.model.topic import TopicConfig
-from gantry.store.commitlog import RunTooLongError
 from gantry.transaction import endruns, oplog
 from gantry.transaction import half as halves
 from gantry.transaction.checker import Book, OpenHalf
@@ -194,14 +193,7 @@ class Settling:
         self._pending.shown(topic == names.HALF_TOPIC, end, roots)
 
     def _move(self, root: int, copy: Send, is_owed: bool = False) -> bool:
-        refusal = self._gate.refusal_but_for(GATE_DISK_FULL) if is_owed else self._gate.refusal
-        if refusal is not None:
-            return False
-        try:
-            self._store.append([copy], is_owed=is_owed)
-        except StoreError as error:
-            if isinstance(error, DiskFullError):
-                self._shut(error)
+        if isinstance(append_copies(self._store, self._gate, [copy], is_owed=is_owed), Refusal):
             return False
         # A copy that begins its transaction (a half that RocketMQ gave up) has no place that others name before its
         # dispatch.  Below the dispatched mark the append was confirmed at once.
@@ -356,14 +348,10 @@ class Settling:
         """Append a run whose last record is an op; return why not, if refused."""
         if self._gate.refusal is not None:
             return self._gate.refusal
-        try:
-            self._ops_end = self._store.append(run, together=True, is_scanned=is_scanned)
-        except DiskFullError as error:
-            return self._shut(error)
-        except RunTooLongError as error:
-            return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"too long for a segment: {error}")
-        except StoreError as error:
-            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+        end = append_run(self._store, self._gate, run, together=True, is_scanned=is_scanned)
+        if isinstance(end, Refusal):
+            return end
+        self._ops_end = end
         return None
 
     def _settled(self, root: int, outcome: TransactionState, *named: int) -> Settled:
@@ -378,11 +366,6 @@ class Settling:
         if copy >= 0:
             places[copy] = None
         return Settled(root, outcome, tuple(place for place in places if place != root))
-
-    def _shut(self, error: DiskFullError) -> Refusal:
-        refused = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
-        self._gate.shut(GATE_DISK_FULL, refused)
-        return refused
 
     def _not_written(self, requests: list[SettleRequest], why: Refusal) -> None:
         self.counts.refuse("not written")

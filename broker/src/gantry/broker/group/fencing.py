@@ -19,7 +19,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gantry.append.batch import GATE_DISK_FULL
+from gantry.append.writing import GATE_DISK_FULL
 from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL
 from gantry.broker.settings import sources
 from gantry.errors import StoreError

@@ -30,7 +30,9 @@ from gantry.leaves.records import (
     parse_offset_message_id,
     split_batch,
 )
+from gantry.leaves.properties import UNWRITTEN as _UNWRITTEN
 from gantry.leaves.stored import Record
+from gantry.leaves.zerosectors import is_doubtful
 
 cdef extern from "crc.h" nogil:
     void crc_setup()
@@ -49,7 +51,10 @@ cdef enum:
     MINIMUM = 91
     PROPERTIES_MAX = 32767
     V6 = 0x30
+    UNWRITTEN_BYTES = 512
 
+cdef bytes UNWRITTEN = _UNWRITTEN
+assert len(UNWRITTEN) == UNWRITTEN_BYTES
 cdef unsigned int BLANK = <unsigned int>(<long long>MAGIC_BLANK & 0xFFFFFFFF)
 cdef unsigned int V1 = <unsigned int>(<long long>MAGIC_V1 & 0xFFFFFFFF)
 cdef unsigned int V2 = <unsigned int>(<long long>MAGIC_V2 & 0xFFFFFFFF)
@@ -128,6 +133,11 @@ def run_bytes(sends, int store_host_bytes=8):
         properties_bytes = PyBytes_GET_SIZE(send.properties)
         if properties_bytes > PROPERTIES_MAX:
             raise OverflowError(f"properties of {properties_bytes} bytes, a record holds {PROPERTIES_MAX}")
+        if properties_bytes and (
+            PyBytes_AS_STRING(send.properties)[properties_bytes - 1] == 0
+            or (properties_bytes >= UNWRITTEN_BYTES and UNWRITTEN in send.properties)
+        ) and is_doubtful(send.properties):
+            raise ValueError("properties with a sector of zeros and without their checksum")
         total += _size(send, store_host_bytes)
     return total
 

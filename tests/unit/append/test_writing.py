@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.append.copies import append_copies
+from gantry.append.writing import append_copies
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames
 from gantry.store.commitlog import RunTooLongError
