@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from gantry.consume import hold
 from gantry.consume.filter import Wanted
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.sql92.program import compile_sql
 from gantry.leaves import frames
+from testkit.counting import instructions
 from testkit.fake_connection import FakeConnection
 
 
@@ -226,15 +231,131 @@ def test_stopping_wakes_everybody() -> None:
     assert len(waiting.held) == 0
 
 
+def why_full(waiting: Waiting, connection: Any, queue_id: int = 0, subscription: str | None = None) -> str:
+    pull = frames.Pull(topic="T", queue_id=queue_id, subscription=subscription)
+    return waiting.held.why_full(connection, pull) or ""
+
+
 def test_the_table_says_when_it_is_full() -> None:
     waiting = Waiting(held_max=2)
-    seen = [waiting.held.is_full]
+    seen = [why_full(waiting, FakeConnection(), 9)]
     for opaque in (1, 2):
         waiting.hold(opaque)
-        seen.append(waiting.held.is_full)
+        seen.append(why_full(waiting, FakeConnection(), 9))
     waiting.arrive()
-    seen.append(waiting.held.is_full)
-    assert seen == [False, False, True, False]
+    seen.append(why_full(waiting, FakeConnection(), 9))
+    assert seen == ["", "", "2 pulls are held, the limit is 2", ""]
+
+
+def test_a_connection_or_a_queue_holds_no_more_than_is_left_for_others() -> None:
+    waiting = Waiting(held_max=100)
+    greedy = FakeConnection()
+    for opaque in range(100):
+        if not why_full(waiting, greedy, opaque):
+            waiting.hold(opaque, queue_id=opaque, connection=greedy)
+    assert len(waiting.held) == 50 and "this connection holds 50 pulls" in why_full(waiting, greedy, 50)
+    assert not why_full(waiting, FakeConnection(), 50)
+    for opaque in range(100):
+        if not why_full(waiting, FakeConnection(), 50):
+            waiting.hold(opaque, queue_id=50)
+    assert len(waiting.held) == 75 and "queue 50 of T" in why_full(waiting, FakeConnection(), 50)
+    assert not why_full(waiting, FakeConnection(), 51)
+
+
+def test_a_long_expression_counts_like_the_pulls_that_it_takes_the_memory_of() -> None:
+    waiting = Waiting(held_max=100)
+    long = "a||" * 1000
+    assert not why_full(waiting, FakeConnection(), 0, long)
+    pull = frames.Pull(topic="T", queue_id=0, subscription=long)
+    waiting.held.hold(FakeConnection(), pull, frozenset({1}), 10.0)  # type: ignore[arg-type]
+    assert len(waiting.held) == 1
+    assert "queue 0" in why_full(waiting, FakeConnection(), 0, long)
+    assert "limit is 100" in why_full(waiting, FakeConnection(), 1, "a" * 64 * 60)
+    waiting.arrive(codes=(1,))
+    assert not why_full(waiting, FakeConnection(), 0, long)
+
+
+def test_pulls_that_wait_for_the_same_are_looked_at_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Wanted] = []
+    is_wanted = hold._is_wanted
+    monkeypatch.setattr(hold, "_is_wanted", lambda wanted, new: asked.append(wanted) or is_wanted(wanted, new))
+    steps = []
+    for count in (10, 1000):
+        waiting = Waiting(held_max=10_000)
+        for opaque in range(count):
+            waiting.hold(opaque, codes=frozenset({65}))
+        waiting.hold(count, codes=frozenset({66}))
+        with instructions() as ran:
+            for offset in range(1, 20):
+                waiting.arrive(max_offset=offset, codes=(67,))
+        steps.append(ran.calls)
+        assert len(asked) == 2 * 19
+        waiting.arrive(max_offset=20, codes=(66,))
+        assert (waiting.woken, waiting.passed) == ([count], [19])
+        asked.clear()
+    assert steps[1] <= steps[0] * 1.1
+
+
+def test_a_queue_has_pulls_of_so_many_kinds_and_no_more() -> None:
+    waiting = Waiting(held_max=100_000)
+    for opaque in range(1024):
+        waiting.hold(opaque, codes=frozenset({opaque}))
+    assert "1024 filters" in why_full(waiting, FakeConnection())
+    assert not why_full(waiting, FakeConnection(), 1)
+    waiting.hold(2000, queue_id=1, codes=frozenset({1}))
+    waiting.arrive(max_offset=100, codes=(5000,) * 100)
+    assert len(waiting.woken) == 1024 - 500, "50 000 steps: the others examine the messages themselves, in slices"
+
+
+class Turns:
+    """A loop whose turns the test takes."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], None]] = []
+
+    def take(self) -> bool:
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call()
+        return bool(calls)
+
+
+def test_many_that_are_woken_together_are_answered_in_slices_once_each() -> None:
+    turns, woken = Turns(), []
+    held = HeldPulls(10_000, lambda one: woken.append(one.pull.opaque), None, lambda call: turns.calls.append(call))
+    connections = [FakeConnection() for _ in range(500)]
+    for opaque, connection in enumerate(connections):
+        held.hold(connection, frames.Pull(opaque=opaque, topic="T", group="g"), None, 10.0)  # type: ignore[arg-type]
+    new: list[Any] = [SimpleNamespace(tags_code=0, queue_offset=0)]
+    held.on_dispatched("T", 0, 1, new)
+    held.on_dispatched("T", 0, 2, new)
+    assert woken == list(range(64)) and len(held) == 436
+    held.connection_closed(connections[499])  # type: ignore[arg-type]
+    sizes = []
+    while True:
+        before = len(woken)
+        if not turns.take():
+            break
+        sizes.append(len(woken) - before)
+    assert woken == list(range(499)) and max(sizes) == 64
+    assert len(held) == 0 and not held._by_queue and not held._queue_units and not held._connection_units
+
+
+def test_a_deleted_topic_and_a_closed_connection_with_many_pulls_take_slices() -> None:
+    turns, woken = Turns(), []
+    held = HeldPulls(100_000, lambda one: woken.append(one.pull.opaque), None, lambda call: turns.calls.append(call))
+    gone, other = FakeConnection(), FakeConnection()
+    for opaque in range(5000):
+        owner = gone if opaque % 2 else other
+        held.hold(owner, frames.Pull(opaque=opaque, topic="T", queue_id=opaque % 7), None, 10.0)  # type: ignore[arg-type]
+    held.connection_closed(gone)  # type: ignore[arg-type]
+    assert len(held) == 4000, "a thousand at once"
+    held.release_topic("T")
+    assert 0 < len(woken) <= 64
+    while turns.take():
+        pass
+    assert sorted(woken) == list(range(0, 5000, 2)) and len(held) == 0
+    assert (held._by_queue, held._by_connection, held._by_slot, held._due, held._gone) == ({}, {}, {}, {}, {})
 
 
 def test_an_answer_that_closes_a_connection_does_not_disturb_the_waking() -> None:

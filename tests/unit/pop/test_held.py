@@ -193,6 +193,16 @@ def test_full_is_full_for_a_place_and_for_all_and_an_answer_makes_room() -> None
     assert waiting.held.by_kind() == {POP: 2, NOTIFICATION: 1}
 
 
+def test_a_connection_waits_for_no_more_than_is_left_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, greedy = Waiting(held_max=10), FakeConnection()
+    waits = [waiting.hold(str(number), topic=f"T{number}", connection=greedy) for number in range(10)]
+    assert waits == [True] * 5 + [False] * 5
+    assert waiting.hold("other", topic="T9")
+    monkeypatch.setattr("gantry.pop.held._LINES_PER_TOPIC_MAX", 1)
+    assert not waiting.hold("new", topic="T1", wanted=frozenset({1})), "another filter is looked at by itself"
+    assert waiting.hold("same", topic="T1")
+
+
 def test_a_client_that_goes_away_frees_its_places() -> None:
     waiting = Waiting(per_place_max=2)
     connection = FakeConnection()

@@ -25,6 +25,7 @@ Per pull of 32 messages of 1 KiB, pure leaves: checks 1 us, header 1 us, the res
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -80,6 +81,10 @@ _AHEAD_BYTES = 4 << 20
 _SIFT_S = 0.001
 
 
+def _next_turn(call: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_soon(call)
+
+
 class PullCounts:
     """Counters of pulls since the start; read by the metrics."""
 
@@ -125,7 +130,7 @@ class PullHandlers:
         may_serve: Callable[[], bool],
     ) -> None:
         """slave_reads: of a member of a group; may_serve: whether this broker may answer readers now."""
-        self.held = HeldPulls(settings.held_max, self._wake, self._expire)
+        self.held = HeldPulls(settings.held_max, self._wake, self._expire, _next_turn)
         bring_in = partial(store.bring_in, ahead_bytes=_AHEAD_BYTES)
         self.cold = ColdPulls(bring_in, self._again, settings.cold_bytes_max, settings.held_max)
         self.counts = PullCounts()
@@ -282,9 +287,9 @@ class PullHandlers:
         return code == ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:
-        if self.held.is_full:
-            remark = f"{len(self.held)} pulls are held, the limit is {self._settings.held_max}"
-            self._refuse(connection, pull, PullRefusal(ResponseCode.SYSTEM_BUSY, remark))
+        full = self.held.why_full(connection, pull)
+        if full is not None:
+            self._refuse(connection, pull, PullRefusal(ResponseCode.SYSTEM_BUSY, full))
             return
         wait_ms = min(pull.suspend_ms, self._settings.suspend_ms_max)
         self.held.hold(connection, pull, wanted, self._clock.monotonic() + wait_ms / 1000)

@@ -7,8 +7,11 @@ its time is over, its topic is deleted, or the broker stops.  Then the pull is r
 Pulls that are answered together are sent together: one write for each connection, and at most so many answers between
 two turns of the loop.
 
-The number of held pulls is bounded.  Frequent operations are cheap: new messages of a queue without held pulls cost one
-look-up in a table, and the sweep visits only the slots of time that have passed since the last one.
+What is held is bounded, in pulls and in the bytes of their expressions, and shared: a connection, and a queue, may hold
+as much as is still free, so one alone gets half and leaves the other half to others.  Frequent operations are cheap:
+new messages of a queue without held pulls cost one look-up in a table, and the sweep visits only the slots of time that
+have passed since the last one.  Pulls of one queue that wait for the same are looked at together, however many they
+are.  Many that are woken together are answered in slices.
 
 The store reports new messages at the end of a dispatch, when the queue already has the new entries.  RocketMQ
 wakes by the same rule (`PullRequestHoldService.notifyMessageArriving`): the queue's end lies behind the
@@ -37,81 +40,160 @@ _Key = TypeVar("_Key")
 
 # A waiting client cannot tell a quarter of a second from none, and four slots a second make a sweep trivial.
 _SLOTS_PER_S = 4
-# Nodes of expressions evaluated after one dispatch: a few milliseconds.
+# Messages, or nodes of expressions, that are looked at after one dispatch: a few milliseconds.
 _STEPS_MAX = 50_000
-# Answers in one slice: half a millisecond.
-_WOKEN_AT_ONCE = 16
+# Answers in one slice: half a millisecond, and two of them where messages came.
+_EXPIRED_AT_ONCE = 16
+_WOKEN_AT_ONCE = 64
+_DROPPED_AT_ONCE = 1000
+# Filters, groups and offsets of one queue that are looked at one by one.
+_ALIKE_MAX = 1024
+# An expression takes twenty times its characters in memory, for tags of three characters; a pull without one some 1 KB.
+_CHARS_PER_PULL = 64
+
+
+class _Alike:
+    """Pulls of a queue that wait for the same: filter, group, and the offset before which no message matches."""
+
+    __slots__ = ("group", "members", "passed", "wanted")
+
+    def __init__(self, wanted: Wanted, group: str, passed: int) -> None:
+        self.wanted = wanted
+        self.group = group
+        self.passed = passed
+        # Dicts serve as sets that keep the order of arrival: the pull that waits longest is answered first.
+        self.members: dict[HeldPull, None] = {}
+
+    @property
+    def key(self) -> _Kind:
+        """Return what distinguishes it from others of its queue."""
+        return self.wanted, self.group, self.passed
+
+
+_Kind = tuple[Wanted, str, int]
 
 
 class HeldPull:
     """One held pull: its connection, request, filter and deadline; messages before `passed` do not match."""
 
-    __slots__ = ("connection", "passed", "pull", "queue", "slot", "wanted")
+    __slots__ = ("_alike", "connection", "pull", "queue", "slot", "units")
 
-    def __init__(self, connection: Connection, pull: Pull, wanted: Wanted, slot: int) -> None:
+    def __init__(self, connection: Connection, pull: Pull, alike: _Alike, slot: int) -> None:
         self.connection = connection
         self.pull = pull
-        self.wanted = wanted
-        self.passed = pull.queue_offset
         self.queue = (pull.topic, pull.queue_id)
         self.slot = slot
+        self.units = _units(pull)
+        self._alike = alike
+        alike.members[self] = None
+
+    @property
+    def wanted(self) -> Wanted:
+        """Return the filter that the pull had when it was held."""
+        return self._alike.wanted
+
+    @property
+    def passed(self) -> int:
+        """Return the offset before which no message matches the filter."""
+        return self._alike.passed
+
+    def joins(self, alike: _Alike) -> None:
+        """Wait with others from now on."""
+        self._alike = alike
+        alike.members[self] = None
+
+    def leaves(self) -> _Alike:
+        """Wait no more; return the pulls that it was among."""
+        self._alike.members.pop(self, None)
+        return self._alike
 
 
 class HeldPulls:
     """All held pulls, by queue, by connection and by time."""
 
     def __init__(
-        self, held_max: int, wake: Callable[[HeldPull], None], expire: Callable[[HeldPull], None] | None = None
+        self,
+        held_max: int,
+        wake: Callable[[HeldPull], None],
+        expire: Callable[[HeldPull], None] | None = None,
+        later: Callable[[Callable[[], None]], object] | None = None,
     ) -> None:
+        """later: calls a function in another turn of the loop; without it nothing is sliced."""
         self.held_max = held_max
         self._wake = wake
         self._expire = expire or wake
+        self._later = later
         self._count = 0
+        self._units = 0
         self._swept_slot: int | None = None
-        # Dicts serve as sets that keep the order of arrival: the pull that waits longest is answered first.
-        self._by_queue: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        self._by_queue: dict[tuple[str, int], dict[_Kind, _Alike]] = {}
+        self._queue_units: dict[tuple[str, int], int] = {}
         self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
+        self._connection_units: dict[Connection, int] = {}
         self._by_slot: dict[int, dict[HeldPull, None]] = {}
+        self._due: dict[HeldPull, None] = {}  # to be woken in the next turns
+        self._gone: dict[HeldPull, None] = {}  # of closed connections, to be forgotten in the next turns
+        self._woken = 0  # since the last turn that was asked for
+        self._is_turn_due = False
 
     def __len__(self) -> int:
         return self._count
 
-    @property
-    def is_full(self) -> bool:
-        """Whether the next pull has to be refused instead of held."""
-        return self._count >= self.held_max
+    def why_full(self, connection: Connection, pull: Pull) -> str | None:
+        """Return why this pull has to be refused instead of held; None when there is room."""
+        units, free = _units(pull), self.held_max - self._units
+        if units > free:
+            return f"{self._count} pulls are held, the limit is {self.held_max}"
+        if self._connection_units.get(connection, 0) + units > max(free, 1):
+            return f"this connection holds {len(self._by_connection[connection])} pulls, as many as are left for others"
+        queue = (pull.topic, pull.queue_id)
+        if self._queue_units.get(queue, 0) + units > max(free, 1):
+            return f"queue {pull.queue_id} of {pull.topic} has as many held pulls as are left for other queues"
+        if len(self._by_queue.get(queue, ())) >= _ALIKE_MAX:
+            return f"pulls of {_ALIKE_MAX} filters and groups are held for queue {pull.queue_id} of {pull.topic}"
+        return None
 
     def hold(self, connection: Connection, pull: Pull, wanted: Wanted, until: float) -> None:
-        """Keep a pull until `until` (monotonic seconds) at the latest; the caller has asked `is_full`."""
-        assert self._count < self.held_max
+        """Keep a pull until `until` (monotonic seconds) at the latest; the caller has asked `why_full`."""
+        assert self._units < self.held_max
         slot = int(until * _SLOTS_PER_S) + 1
         if self._swept_slot is not None and slot <= self._swept_slot:
             slot = self._swept_slot + 1
-        held = HeldPull(connection, pull, wanted, slot)
-        self._by_queue.setdefault(held.queue, {})[held] = None
+        queue = (pull.topic, pull.queue_id)
+        kinds = self._by_queue.setdefault(queue, {})
+        kind = wanted, pull.group, pull.queue_offset
+        alike = kinds.get(kind)
+        if alike is None:
+            alike = kinds[kind] = _Alike(*kind)
+        held = HeldPull(connection, pull, alike, slot)
         self._by_connection.setdefault(connection, {})[held] = None
         self._by_slot.setdefault(slot, {})[held] = None
         self._count += 1
+        self._units += held.units
+        self._queue_units[queue] = self._queue_units.get(queue, 0) + held.units
+        self._connection_units[connection] = self._connection_units.get(connection, 0) + held.units
 
     def on_dispatched(self, topic: str, queue_id: int, max_offset: int, entries: list[Entry]) -> None:
         """Wake pulls of this queue whose filter matches one of the new entries."""
-        waiting = self._by_queue.get((topic, queue_id))
-        if not waiting:
+        kinds = self._by_queue.get((topic, queue_id))
+        if not kinds:
             return
-        # Many pulls have the same filter: each filter is evaluated once.
+        # Each filter is evaluated once.
         verdicts: dict[Wanted, bool] = {}
-        due = []
-        for held in waiting:
-            if max_offset <= held.passed:
+        left = _STEPS_MAX
+        for alike in list(kinds.values()):
+            # An answer may have closed the connection of those that come next.
+            if max_offset <= alike.passed or not alike.members:
                 continue
-            verdict = verdicts.get(held.wanted)
+            verdict = verdicts.get(alike.wanted)
             if verdict is None:
-                verdict = verdicts[held.wanted] = _is_wanted(held.wanted, entries)
+                left -= _cost(alike.wanted) * len(entries)
+                # A filter that cannot be asked any more examines the messages itself, in slices.
+                verdict = verdicts[alike.wanted] = left < 0 or _is_wanted(alike.wanted, entries)
             if verdict:
-                due.append(held)
-            elif _is_all(entries, held.passed, max_offset):
-                held.passed = max_offset
-        self._wake_all(due)
+                self._wake_all(alike.members)
+            elif _is_all(entries, alike.passed, max_offset):
+                _pass(kinds, alike, max_offset)
 
     def sweep(self, now: float) -> Iterator[None]:
         """Expire pulls whose time is over at `now` (monotonic seconds), in slices."""
@@ -126,33 +208,79 @@ class HeldPulls:
     def _wake_slots(self, slots: Sequence[int]) -> Iterator[None]:
         for slot in slots:
             # No pull is added to a slot that was swept; answers that close connections only remove some.
-            while waiting := list(islice(self._by_slot.get(slot, ()), _WOKEN_AT_ONCE)):
+            while waiting := list(islice(self._by_slot.get(slot, ()), _EXPIRED_AT_ONCE)):
                 self._answer_all(waiting, self._expire)
                 yield
 
     def release_topic(self, topic: str) -> None:
         """Wake all pulls of a deleted topic."""
         for queue in [queue for queue in self._by_queue if queue[0] == topic]:
-            self._wake_all(list(self._by_queue.get(queue, ())))
+            for alike in list(self._by_queue.get(queue, {}).values()):
+                self._wake_all(alike.members)
 
     def release_group(self, topic: str, queue_id: int, group: str) -> bool:
         """Wake the pulls of a group in this queue, because its offset was reset; return whether there were any."""
-        waiting = [held for held in self._by_queue.get((topic, queue_id), ()) if held.pull.group == group]
-        self._wake_all(waiting)
+        kinds = self._by_queue.get((topic, queue_id), {})
+        waiting = [alike for alike in kinds.values() if alike.group == group]
+        for alike in waiting:
+            self._wake_all(alike.members)
         return bool(waiting)
 
     def release_all(self) -> None:
         """Wake all pulls before the broker stops, while connections are still open."""
+        self._later = None
+        self._next_slice()
         for queue in list(self._by_queue):
-            self._wake_all(list(self._by_queue.get(queue, ())))
+            for alike in list(self._by_queue.get(queue, {}).values()):
+                self._answer_all(list(alike.members), self._wake)
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
-        for held in list(self._by_connection.get(connection, ())):
+        self._gone.update(self._by_connection.pop(connection, {}))
+        self._connection_units.pop(connection, None)
+        self._drop_gone()
+        if self._gone:
+            self._go_on_later()
+
+    def _drop_gone(self) -> None:
+        for held in list(islice(self._gone, _DROPPED_AT_ONCE if self._later is not None else None)):
             self._take_out(held)
 
-    def _wake_all(self, pulls: Iterable[HeldPull]) -> None:
-        self._answer_all(pulls, self._wake)
+    def _wake_all(self, pulls: dict[HeldPull, None]) -> None:
+        """Wake these: so many at once, the others in the next turns of the loop."""
+        if self._later is None:
+            self._answer_all(list(pulls), self._wake)
+            return
+        now = list(islice(pulls, max(0, _WOKEN_AT_ONCE - self._woken)))
+        self._woken += len(now)
+        self._answer_all(now, self._wake)
+        if pulls:
+            self._due.update(pulls)
+            # They wait for nothing more: the next messages do not look at them.
+            self._set_aside(next(iter(pulls)))
+        if self._woken >= _WOKEN_AT_ONCE:
+            self._go_on_later()
+
+    def _set_aside(self, one: HeldPull) -> None:
+        """Take the pulls that are alike out of their queue's table."""
+        kinds = self._by_queue[one.queue]
+        del kinds[one.wanted, one.pull.group, one.passed]
+        if not kinds:
+            del self._by_queue[one.queue]
+
+    def _go_on_later(self) -> None:
+        if not self._is_turn_due and self._later is not None:
+            self._is_turn_due = True
+            self._later(self._next_slice)
+
+    def _next_slice(self) -> None:
+        self._is_turn_due = False
+        self._drop_gone()
+        due = list(islice(self._due, _WOKEN_AT_ONCE if self._later is not None else None))
+        self._woken = len(due)
+        self._answer_all(due, self._wake)
+        if self._due or self._gone:
+            self._go_on_later()
 
     def _answer_all(self, pulls: Iterable[HeldPull], answer: Callable[[HeldPull], None]) -> None:
         corked = []
@@ -168,21 +296,57 @@ class HeldPulls:
                 connection.uncork()
 
     def _take_out(self, held: HeldPull) -> bool:
-        waiting = self._by_queue.get(held.queue)
-        if waiting is None or held not in waiting:
+        """Forget a pull; return whether it is to be answered."""
+        slot = self._by_slot.get(held.slot)
+        if slot is None or held not in slot:
             return False
-        _discard(self._by_queue, held.queue, held)
-        _discard(self._by_connection, held.connection, held)
         _discard(self._by_slot, held.slot, held)
+        is_gone = held in self._gone
+        self._gone.pop(held, None)
+        self._due.pop(held, None)
         self._count -= 1
-        return True
+        self._units -= held.units
+        _subtract(self._queue_units, held.queue, held.units)
+        if not is_gone:
+            _discard(self._by_connection, held.connection, held)
+            _subtract(self._connection_units, held.connection, held.units)
+        alike = held.leaves()
+        if not alike.members:
+            kinds = self._by_queue.get(held.queue, {})
+            if kinds.get(alike.key) is alike:
+                del kinds[alike.key]
+                if not kinds:
+                    del self._by_queue[held.queue]
+        return not is_gone
+
+
+def _units(pull: Pull) -> int:
+    """Return as how many pulls this one counts: one more for each piece of a long expression of its own."""
+    return 1 + len(pull.subscription or "") // _CHARS_PER_PULL
+
+
+def _cost(wanted: Wanted) -> int:
+    return wanted.cost if isinstance(wanted, Program) else 1
+
+
+def _pass(kinds: dict[_Kind, _Alike], alike: _Alike, offset: int) -> None:
+    """Note that no message before this offset matches."""
+    del kinds[alike.key]
+    alike.passed = offset
+    other = kinds.get(alike.key)
+    if other is not None:
+        few, many = sorted((other, alike), key=lambda one: len(one.members))
+        for held in list(few.members):
+            held.joins(many)
+        alike = many
+    kinds[alike.key] = alike
 
 
 def _is_wanted(wanted: Wanted, entries: list[Entry]) -> bool:
     if wanted is None:
         return True
     if isinstance(wanted, Program):
-        return wanted.cost * len(entries) > _STEPS_MAX or any(wanted.accepts(entry.properties) for entry in entries)
+        return any(wanted.accepts(entry.properties) for entry in entries)
     return any(entry.tags_code in wanted for entry in entries)
 
 
@@ -195,4 +359,12 @@ def _discard(table: dict[_Key, dict[HeldPull, None]], key: _Key, held: HeldPull)
     members = table[key]
     del members[held]
     if not members:
+        del table[key]
+
+
+def _subtract(table: dict[_Key, int], key: _Key, units: int) -> None:
+    left = table[key] - units
+    if left:
+        table[key] = left
+    else:
         del table[key]

@@ -55,6 +55,8 @@ _SLOTS_PER_S = 4
 _TRIED_AT_ONCE = 16
 # Nodes of expressions evaluated in one turn, of all lines together: a few milliseconds.
 _STEPS_MAX = 50_000
+# Places and filters of a topic: each is looked at when a message of the topic comes.
+_LINES_PER_TOPIC_MAX = 4096
 
 
 class PollKey(NamedTuple):
@@ -186,7 +188,7 @@ class HeldRequests:
         retry: answers the request if there is something for it now; False, and nothing was sent, when there is not.
         give_up: answers it with "nothing".
         """
-        if self._count >= self.limits.held_max or self.at(place) >= self.limits.per_place_max:
+        if self._is_full(connection, place, wanted):
             self.counts.full += 1
             return False
         if not self._had_any:
@@ -204,6 +206,21 @@ class HeldRequests:
         self._by_slot.setdefault(held.slot, {})[held] = None
         self._count += 1
         return True
+
+    def _is_full(self, connection: Connection, place: PollKey, wanted: Wanted) -> bool:
+        """Return whether too many wait in all, at this place, or for this topic, or as many of this connection as
+        are left for others.
+        """
+        free = self.limits.held_max - self._count
+        return (
+            free <= 0
+            or self.at(place) >= self.limits.per_place_max
+            or len(self._by_connection.get(connection, ())) >= free
+            or (
+                len(self._by_topic.get(place.topic, ())) >= _LINES_PER_TOPIC_MAX
+                and wanted not in self._lines.get(place, {})
+            )
+        )
 
     def on_dispatched(self, topic: str, queue_id: int, _: int, entries: list[Entry]) -> None:
         """Try the lines that wait for one of these new messages in the next turn."""

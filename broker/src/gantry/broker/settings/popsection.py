@@ -38,7 +38,11 @@ class PopConfig:
         "The same of all queues and groups; a lease takes some 0.4 KB of memory, and 40 bytes for each message.",
     )
     held_max: int = number(
-        100_000, 1, 10_000_000, "requests", "How many pops may wait for messages; the next one is refused (code 209)."
+        100_000,
+        1,
+        10_000_000,
+        "requests",
+        "How many pops may wait, of one connection as many as are left for others; the next one is refused (code 209).",
     )
     held_per_queue_max: int = number(
         1024, 1, 1_000_000, "requests", "The same of the pops of one group that wait for the same queue, or for any."

@@ -220,7 +220,12 @@ class PullConfig:
         60_000, 1, 3_600_000, "milliseconds", "How long a pull that finds nothing is held at most."
     )
     held_max: int = number(
-        100_000, 1, 10_000_000, "pulls", "Largest number of held pulls; a further one is refused and asks again."
+        100_000,
+        1,
+        10_000_000,
+        "pulls",
+        "Largest number of held pulls; a further one is refused and asks again. A connection, or a queue, may hold as "
+        "many as are left for others.",
     )
 
 
