@@ -13,6 +13,7 @@ import pytest
 
 from gantry.consume.handlers import PullHandlers, PullLimits
 from gantry.consume.pull import PullChecks, readers_of
+from gantry.metadata.commits import GroupCommits
 from gantry.metadata.offsets import Offsets
 from gantry.model.topic import TopicConfig
 from testkit.memory_state import MemoryState
@@ -39,7 +40,8 @@ class Life(PullPlay):
         self.offsets.catch_up(self.store.generations.all(), lambda _: True)
         self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "h:1")
         counts = self.pulls.counts  # a reader at work is known again with its next pull
-        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, PullLimits(), None, lambda: True)
+        commits = GroupCommits(self.offsets, self.store)
+        self.pulls = PullHandlers(self.store, self.checks, commits, self.clock, PullLimits(), None, lambda: True)
         self.pulls.counts.by_group.update(counts.by_group)
 
     def produce(self, count: int) -> None:

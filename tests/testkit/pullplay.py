@@ -11,6 +11,7 @@ from gantry.consume.handlers import PullHandlers, PullLimits
 from gantry.consume.pull import SUBSCRIPTION_INLINE, PullChecks
 from gantry.leaves import frames, properties
 from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
+from gantry.metadata.commits import GroupCommits
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
@@ -54,6 +55,8 @@ class PullPlay:
         self.topics = Topics(MemoryState(), self.clock, TopicSettings("b", "c"))
         self.groups = Groups(MemoryState(), self.clock, GroupSettings())
         self.offsets = Offsets(MemoryState(), self.clock)
+        self.offsets.log_end = lambda: self.store.written.offset
+        self.commits = GroupCommits(self.offsets, self.store)
         self.clients = Clients(ClientLimits())
         self.complaints: list[str] = []
         self.filters = ConsumerFilters(MemoryState(), self.clock, lambda _, text: self.complaints.append(text))
@@ -64,7 +67,7 @@ class PullPlay:
         self.pulls = PullHandlers(
             self.store,
             self.checks,
-            self.offsets,
+            self.commits,
             self.clock,
             settings or PullLimits(),
             None,

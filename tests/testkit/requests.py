@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Coroutine
 
 from gantry.leaves import frames
 from gantry.wire.bodies import dumps
@@ -43,3 +43,16 @@ def end_as_command(end: frames.End) -> frames.Command:
         "transactionId": end.transaction_id,
     }
     return command
+
+
+def within(work: Coroutine[object, object, None], step: Callable[[], object]) -> None:
+    """Run a coroutine outside of a loop; `step` is called between its turns, for what a test does at once."""
+
+    async def run() -> None:
+        task = asyncio.ensure_future(work)
+        while not task.done():
+            await asyncio.sleep(0)
+            step()
+        await task
+
+    asyncio.run(run())

@@ -89,6 +89,7 @@ def test_an_empty_queue_is_not_found_at_its_beginning_and_moved_elsewhere() -> N
 
 def test_the_offset_on_the_side_is_committed_when_wanted() -> None:
     play = PullPlay()
+    play.send(*"abcdef")
     play.pull(0, sys_flag=SUBSCRIPTION_INLINE, commit_offset=5)
     assert play.offsets.query("g", "T", 0) == NOT_COMMITTED
     play.pull(0, sys_flag=SUBSCRIPTION_INLINE | COMMIT_OFFSET, commit_offset=5)

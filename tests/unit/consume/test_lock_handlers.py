@@ -13,6 +13,7 @@ from gantry.consume.locks import QueueLocks
 from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
 from gantry.metadata.groups import Groups, GroupSettings
+from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.names import CLIENT_ID_BYTES_MAX
 from gantry.model.topic import TopicConfig
@@ -33,8 +34,15 @@ class Play:
         topics.ensure(TopicConfig("T", read_queues=2, write_queues=2, perm=6))
         groups = Groups(MemoryState(), self.clock, GroupSettings(auto_create=auto_create))
         locks = QueueLocks(MemoryState(), self.clock.monotonic())
-        self.handlers = LockHandlers(locks, topics, groups, "b", self.clock)
+        self.saves = 0
+        self.is_kept = True
+        grants = SavedTogether(lambda: locks.counts.granted, self._save)
+        self.handlers = LockHandlers(locks, topics, groups, "b", self.clock, grants)
         self.connection: Any = FakeConnection()
+
+    async def _save(self) -> bool:
+        self.saves += 1
+        return self.is_kept
 
     def lock(self, client_id: str, *queues: tuple[str, str, int]) -> list[tuple[str, int]]:
         answer = answered(self.handlers.lock(self.connection, asked(RequestCode.LOCK_BATCH_MQ, client_id, *queues)))

@@ -70,7 +70,8 @@ def test_the_ends_of_a_queue() -> None:
 def test_an_unknown_queue_has_rocketmqs_numbers() -> None:
     play = Asking()
     assert play.number(RequestCode.GET_MAX_OFFSET, topic="missing") == 0
-    assert play.number(RequestCode.GET_MIN_OFFSET, queueId=3) == -1
+    assert play.number(RequestCode.GET_MIN_OFFSET, queueId=3) == 0
+    assert play.number(RequestCode.GET_MIN_OFFSET, topic="missing") == 0
     assert play.number(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, timestamp=5) == 0
     assert play.number(RequestCode.GET_EARLIEST_MSG_STORETIME, "timestamp") == -1
 

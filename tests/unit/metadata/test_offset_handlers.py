@@ -9,9 +9,16 @@ import pytest
 from gantry.leaves.frames import Command
 from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.offsets import NOT_COMMITTED
+from gantry.metadata.savedtogether import SavedTogether
+from gantry.metadata.starts import GroupStarts
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.pullplay import SMALL, PullPlay
 from testkit.requests import answered, request
+
+
+def offset_in(answer: Command) -> str | None:
+    """The offset that an answer names."""
+    return (answer.ext or {}).get("offset")
 
 
 class Asking(PullPlay):
@@ -19,24 +26,45 @@ class Asking(PullPlay):
 
     def __init__(self, young_bytes: int = 1 << 20) -> None:
         super().__init__(store=replace(SMALL))
-        self.handlers = OffsetHandlers(self.offsets, self.topics, self.groups, self.store, young_bytes)
+        self.saves = 0
+        self.is_kept = True
+        starts = GroupStarts(self.offsets, self.topics, self.store, young_bytes)
+        firsts = SavedTogether(lambda: self.offsets.firsts, self._save)
+        self.handlers = OffsetHandlers(self.offsets, self.topics, self.groups, starts, self.commits, firsts)
         self.groups.ensure("g")
+
+    async def _save(self) -> bool:
+        self.saves += 1
+        return self.is_kept
 
     def query(self, **fields: Any) -> Command:
         asked: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0} | fields
-        return self.handlers.query(self.connection, request(RequestCode.QUERY_CONSUMER_OFFSET, **asked))
+        return answered(self.handlers.query(self.connection, request(RequestCode.QUERY_CONSUMER_OFFSET, **asked)))
 
     def update(self, **fields: Any) -> int:
         told: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 7} | fields
-        return self.handlers.update(self.connection, request(RequestCode.UPDATE_CONSUMER_OFFSET, **told)).code
+        return answered(self.handlers.update(self.connection, request(RequestCode.UPDATE_CONSUMER_OFFSET, **told))).code
 
 
 def test_what_was_told_is_what_is_asked() -> None:
     play = Asking()
+    play.send(*"abcdefg")
     assert play.update() == ResponseCode.SUCCESS
     answer = play.query()
-    assert (answer.code, answer.ext) == (0, {"offset": "7"})
-    assert play.query(setZeroIfNotFound="false").ext == {"offset": "7"}
+    assert (answer.code, offset_in(answer)) == (0, "7")
+    assert offset_in(play.query(setZeroIfNotFound="false")) == "7"
+
+
+def test_the_answer_says_since_when_the_group_reads_the_topic() -> None:
+    play = Asking()
+    play.send("one")
+    assert "gantryBegan" not in (play.query(setZeroIfNotFound="false").ext or {})
+    began_ms = play.clock.now_ms()
+    play.update(commitOffset=1)
+    play.clock.advance(5000)
+    for queue_id in (0, 1):
+        answer = play.query(queueId=queue_id, setZeroIfNotFound="false")
+        assert (answer.ext or {})["gantryBegan"] == str(began_ms)
 
 
 def test_a_new_group_begins_at_the_first_message_of_a_young_queue() -> None:
@@ -44,6 +72,8 @@ def test_a_new_group_begins_at_the_first_message_of_a_young_queue() -> None:
     play.send("one")
     assert play.query().ext == {"offset": "0"}
     assert play.query(setZeroIfNotFound="true", consumerGroup="unknown").ext == {"offset": "0"}
+    assert play.offsets.query("g", "T", 0) == 0
+    assert play.offsets.query("unknown", "T", 0) == NOT_COMMITTED, "a group that does not exist gets no offsets"
 
 
 def test_unless_it_does_not_want_to() -> None:
@@ -56,7 +86,7 @@ def test_a_new_group_does_not_skip_the_message_that_comes_behind_its_question() 
     play = Asking()
     assert play.query().ext == {"offset": "0"}
     play.send("one")  # a client that was told "not found" would ask for the end only now
-    assert play.query().ext == {"offset": "0"}
+    assert offset_in(play.query()) == "0"
 
 
 @pytest.mark.parametrize("nowhere", [{"topic": "unknown"}, {"queueId": 4}, {"queueId": -1}])
@@ -71,7 +101,8 @@ def test_a_queue_whose_first_message_is_far_from_the_end_is_not_young() -> None:
     play.send("one")
     assert play.query().code == ResponseCode.SUCCESS
     play.send("x" * 1000, topic="other")
-    assert play.query().code == ResponseCode.QUERY_NOT_FOUND
+    assert play.query(consumerGroup="later").code == ResponseCode.QUERY_NOT_FOUND
+    assert offset_in(play.query()) == "0", "where a group begins does not change any more"
 
 
 @pytest.mark.parametrize(
@@ -93,13 +124,40 @@ def test_an_offset_of_nothing_is_refused_and_not_kept(fields: dict[str, Any], co
 
 def test_an_offset_may_be_set_back() -> None:
     play = Asking()
+    play.send(*"abcdefg")
     play.update(commitOffset=7)
     assert play.update(commitOffset=3) == ResponseCode.SUCCESS
-    assert play.query().ext == {"offset": "3"}
+    assert offset_in(play.query()) == "3"
+
+
+def test_the_first_offset_is_saved_before_it_is_answered_and_later_ones_are_not() -> None:
+    play = Asking()
+    play.send(*"abcdefg")
+    play.update(commitOffset=1)
+    assert play.saves == 1
+    play.update(commitOffset=2)
+    play.query()
+    assert play.saves == 1
+    play.update(commitOffset=0, queueId=1)
+    assert play.saves == 2, "each queue has a first offset"
+    play.query(queueId=2)
+    assert play.saves == 3, "where the broker lets a group begin is its first offset too"
+
+
+def test_what_could_not_be_saved_is_not_answered_nor_is_what_is_asked_then() -> None:
+    play = Asking()
+    play.send(*"abcdefg")
+    play.is_kept = False
+    assert play.update(commitOffset=1) == ResponseCode.SYSTEM_ERROR
+    assert play.query().code == ResponseCode.SYSTEM_ERROR
+    assert play.update(commitOffset=2) == ResponseCode.SYSTEM_ERROR
+    play.is_kept = True
+    assert offset_in(play.query()) == "2"
 
 
 def test_the_whole_table_comes_as_its_document() -> None:
     play = Asking()
+    play.send(*"abcdefg")
     play.update()
     answer = answered(play.handlers.all(play.connection, request(RequestCode.GET_ALL_CONSUMER_OFFSET)))
     assert json.loads(answer.body)["offsetTable"] == {"T@g": {"0": 7}}

@@ -33,6 +33,7 @@ from gantry.broker import tables
 from gantry.broker.complaints import Complaints
 from gantry.broker.durably import Durably
 from gantry.broker.group.roles import Ground, Shared, make_role
+from gantry.broker.groupprogress import make_progress
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.machine import Machine
 from gantry.broker.meters.census import Census
@@ -75,7 +76,6 @@ from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers
 from gantry.consume.hold import HeldPulls
 from gantry.consume.lock_handlers import LockHandlers
-from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
 from gantry.consume.progress import ProgressHandlers
 from gantry.consume.pull import PullChecks
@@ -166,8 +166,9 @@ def assemble(
     clients = Clients(client_limits(config))
     filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
     notices = ChangeNotices(clients, groups, clock)
-    locks = QueueLocks(
-        state("queueLocks.json"), clock.monotonic(), config.clients.queue_lock_s, config.clients.queue_locks_max
+    client, locks_file = RemotingClient(chance=opened.machine.chance), state("queueLocks.json")
+    progress = make_progress(
+        config, store, (topics, offsets, locks_file), durably, client, (complaints, clock)
     )
     replies = ReplyHandlers(clients, clock, packed)
 
@@ -193,7 +194,6 @@ def assemble(
     sending = SendHandler(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
     checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
 
-    client = RemotingClient(chance=opened.machine.chance)
     permitted = PermittedTopics(topics, config.permission)
     registration = RegistrationTask(
         client,
@@ -205,12 +205,12 @@ def assemble(
         config.registration.timeout_s,
     )
     shared = Shared(
-        store, topics, groups, offsets, locks, filters, Modes(state("messageRequestMode.json")), delays,
+        store, topics, groups, progress, filters, Modes(state("messageRequestMode.json")), delays,
         batches.decisions, gate, acks, activity, registration, durably, restart,
     )
     role, slave_reads = (None, None) if opened.ground is None else make_role(config, opened.ground, shared)
     pulls, pops = (
-        PullHandlers(store, checks, offsets, clock, pull_settings(config), slave_reads, opened.may_serve),
+        PullHandlers(store, checks, progress.commits, clock, pull_settings(config), slave_reads, opened.may_serve),
         make_pops(
             config, shared, state("consumerOrderInfo.json"), checks, opened.machine,
             (complaints.say, opened.may_serve, turns.soon),
@@ -229,7 +229,7 @@ def assemble(
         clients=ClientHandlers(clients, topics, groups, clock, fault_of),
         topics=TopicHandlers(topics, offsets),
         groups=GroupHandlers(groups, offsets),
-        offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
+        offsets=OffsetHandlers(offsets, topics, groups, progress.starts, progress.commits, progress.firsts),
         lookups=LookupHandlers(store, clock, lookup_bytes_max(config)),
         send_back=SendBack(store, acks, admission, topics, groups, delay_intake),
         progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, config.name),
@@ -240,7 +240,7 @@ def assemble(
         relays=RelayHandlers(clients, topics, store, config.name),
         surveys=SurveyHandlers(store, offsets, topics, groups, clients, statistics, clock),
         resets=ResetHandlers(store, offsets, topics, groups, clients, pulls.held, config.name),
-        locks=LockHandlers(locks, topics, groups, config.name, clock),
+        locks=LockHandlers(progress.locks, topics, groups, config.name, clock, progress.grants),
         replies=replies,
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
@@ -248,7 +248,7 @@ def assemble(
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
         pops=pops.pops,
         popped=pops.acks,
-        assignments=assignments(live, shared, client, clients, (complaints, clock)),
+        assignments=assignments(live, shared, progress.routes, clients),
         polling=pops.polling,
         owners=pops.owners,
         queue_stats=pops.stats,
@@ -281,7 +281,7 @@ def assemble(
         sending=sending,
         pulls=pulls,
         redeliveries=admission.redeliveries,
-        locks=locks,
+        locks=progress.locks,
         replies=replies,
         transactions=transactions,
         batches=batches,

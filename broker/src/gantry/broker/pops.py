@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from gantry.broker.complaints import Complaints
 from gantry.broker.group.roles import Shared
 from gantry.broker.machine import Machine
 from gantry.broker.part_settings import assignment_rules, held_limits, pop_rules
-from gantry.broker.registration import Invoker
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.topicroutes import TopicRoutes
-from gantry.clock import Clock
 from gantry.consume.pull import PullChecks
 from gantry.metadata.clients import Clients
 from gantry.metadata.state import State
@@ -43,17 +40,15 @@ def make_pops(
         machine.clock,
         pop_rules(config),
         say,
+        shared.progress.starts,
+        shared.progress.firsts,
         lambda: may_serve() and shared.activity.is_on,
     )
     return parts.make(context, order_state, checks, machine.chance, soon, held_limits(config), shared.delays.waiting)
 
 
-def assignments(
-    live: LiveConfig, shared: Shared, client: Invoker, clients: Clients, watch: tuple[Complaints, Clock]
-) -> AssignmentHandlers:
-    """Return what answers which queues a member of a group reads; it asks the name servers through `client`."""
-    config, (complaints, clock) = live.current, watch
-    routes = TopicRoutes(client, config.name_servers, config.name, shared.topics, clock, complaints)
+def assignments(live: LiveConfig, shared: Shared, routes: TopicRoutes, clients: Clients) -> AssignmentHandlers:
+    """Return what answers which queues a member of a group reads."""
     return AssignmentHandlers(
         shared.modes, routes, shared.topics, shared.groups, clients, lambda: assignment_rules(live.current)
     )

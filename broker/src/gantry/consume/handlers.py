@@ -40,7 +40,7 @@ from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal,
 from gantry.consume.slave_reads import NO_SERVING_LEASE, SlaveReads
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
-from gantry.metadata.offsets import Offsets
+from gantry.metadata.commits import GroupCommits
 from gantry.store.fetched import Fetched, FetchStatus
 from gantry.store.store import Store
 from gantry.wire.codes import ResponseCode
@@ -123,7 +123,7 @@ class PullHandlers:
         self,
         store: Store,
         checks: PullChecks,
-        offsets: Offsets,
+        commits: GroupCommits,
         clock: Clock,
         settings: PullLimits,
         slave_reads: SlaveReads | None,
@@ -139,7 +139,8 @@ class PullHandlers:
         self._may_serve = may_serve
         self._store = store
         self._checks = checks
-        self._offsets = offsets
+        self.commits = commits
+        self._offsets = commits.offsets
         self._clock = clock
         self._settings = settings
         self._sift_until: float | None = None  # monotonic; None: no filter ran yet in this turn
@@ -199,7 +200,7 @@ class PullHandlers:
             self._refuse(connection, pull, wanted)
             return
         if may_wait and pull.sys_flag & COMMIT_OFFSET and pull.commit_offset >= 0:
-            self._offsets.commit(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
+            self.commits.take(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
         if not connection.is_writable:
             self._send_back(connection, pull)
             return
@@ -258,6 +259,7 @@ class PullHandlers:
     def _reply(self, connection: Connection, pull: Pull, fetched: Fetched) -> None:
         if fetched.status is FetchStatus.FOUND:
             self.counts.found_some(pull, len(fetched.places), fetched.bytes)
+            self._offsets.pulled.note(pull.group, pull.topic, pull.queue_id, fetched.next_offset)
         else:
             self.counts.missed += 1
         if not pull.is_oneway:

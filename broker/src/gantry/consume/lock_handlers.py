@@ -5,6 +5,10 @@ The body names group, client and queues; the answer to 41 is those of the queues
 cannot be pulled here is not locked here: unknown topics, queues beyond the topic's, other brokers' queues
 and groups that may not be made.  So a lock means that the queue exists, and invented names use no memory.
 
+A grant is answered when it is durable, and those that come together share one save.  Otherwise a crash would forget
+the owner, and the restarted broker would give its queue to another client while the owner goes on.  A renewal does not
+wait: a disk that hangs takes no queue away from its owner.
+
 `onlyThisBroker` is always in effect: RocketMQ's strict mode also asks the slaves, which give no locks here.
 """
 
@@ -19,6 +23,7 @@ from gantry.consume.locks import QueueLocks
 from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
 from gantry.metadata.groups import Groups
+from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.topics import Topics
 from gantry.model import documents, names
 from gantry.model.route import MessageQueue
@@ -33,14 +38,26 @@ if TYPE_CHECKING:
 QUEUES_MAX = 5_000  # of one request; a consumer with more asks several times
 _QUEUES_AT_ONCE = 50  # ten microseconds each
 
+_NOT_SAVED = "the locks are not on the disk yet, so a crash might give them to others; look at the disk and ask again"
+
 _Item = TypeVar("_Item")
 
 
 class LockHandlers:
     """Handlers of requests for queue locks."""
 
-    def __init__(self, locks: QueueLocks, topics: Topics, groups: Groups, broker_name: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        locks: QueueLocks,
+        topics: Topics,
+        groups: Groups,
+        broker_name: str,
+        clock: Clock,
+        grants: SavedTogether,
+    ) -> None:
+        """grants: the saves of grants, by their number."""
         self._locks = locks
+        self._grants = grants
         self._topics = topics
         self._groups = groups
         self._broker_name = broker_name
@@ -52,18 +69,21 @@ class LockHandlers:
         """LOCK_BATCH_MQ: lock queues for a client, and answer with those that it has now."""
         group, client_id, named = _read(command)
         granted: list[bytes] = []
+        newest = 0  # grant
         async with self._turn:
             queues = await _queues(named)
             if self._groups.ensure(group) is None:
                 queues = []
             for part in _parts(queues):
                 now = self._clock.monotonic()
-                granted += [
-                    bodies.dumps(queue.to_json())
-                    for queue in part
-                    if self._is_ours(queue) and self._locks.lock(group, client_id, (queue.topic, queue.queue_id), now)
-                ]
+                for queue in part:
+                    key = queue.topic, queue.queue_id
+                    if self._is_ours(queue) and self._locks.lock(group, client_id, key, now):
+                        granted.append(bodies.dumps(queue.to_json()))
+                        newest = max(newest, self._locks.grant(group, key))
                 await asyncio.sleep(0)
+        if not await self._grants.saved(newest):
+            return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_SAVED)
         return reply(command, body=b'{"lockOKMQSet":[' + b",".join(granted) + b"]}")
 
     async def unlock(self, connection: Connection, command: Command) -> Command:

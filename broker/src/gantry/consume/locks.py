@@ -11,8 +11,9 @@ client gets the queue before the lease has ended.
 
 Owners are kept over a restart: the table is saved, and a loaded lock has a whole lease again, because its owner may
 have gone on all the time.  Otherwise the first member that reaches a restarted broker could lock everything.
-Not covered: a lock given in the last second before a crash, and after a failover a lock that slaves did not get,
-because its group has more of them than fit into a frame.
+A grant is answered when it is durable, at the in-sync slaves too (`lock_handlers`); renewals change nothing that is
+saved.  Not covered: after a failover a lock that slaves did not get, because its group has more of them than fit into a
+frame.
 
 A client that is refused asks again in its next round.  So that it does not wait long, the listeners of `on_free` are
 called when a lock ends that another client was refused.  The table is bounded: when it is full, no new lock is given.
@@ -44,6 +45,7 @@ class QueueOwner:
 
     client_id: str
     renewed_at: float
+    grant: int = 0  # its number among the grants since the start; 0: from before
     is_wanted: bool = False  # another client was refused it
 
 
@@ -99,8 +101,8 @@ class QueueLocks:
             return False
         self._count += held is None
         self.counts.expired += held is not None
-        self._groups.setdefault(group, {})[key] = QueueOwner(client_id, now)
         self.counts.granted += 1
+        self._groups.setdefault(group, {})[key] = QueueOwner(client_id, now, self.counts.granted)
         self._touch(group)
         return True
 
@@ -115,6 +117,11 @@ class QueueLocks:
         if held.is_wanted:
             self._tell(group)
         return True
+
+    def grant(self, group: str, key: Key) -> int:
+        """Return the number of the grant by which a queue has its owner; 0 when that is older than this start."""
+        held = self._groups.get(group, {}).get(key)
+        return 0 if held is None else held.grant
 
     def owner(self, group: str, key: Key, now: float) -> str | None:
         """Return the client id of the lock's owner; None when the queue is not locked."""

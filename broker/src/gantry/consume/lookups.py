@@ -72,8 +72,8 @@ class LookupHandlers:
         return reply(command, ext=headers.to_ext(offset=high))
 
     def min_offset(self, connection: Connection, command: Command) -> Command:
-        """GET_MIN_OFFSET: the oldest message of a queue; -1 for an unknown queue."""
-        low, _ = self._range_of(command) or (-1, 0)
+        """GET_MIN_OFFSET: the oldest message of a queue; 0 for one that never had a message, and for an unknown one."""
+        low, _ = self._range_of(command) or (0, 0)
         return reply(command, ext=headers.to_ext(offset=low))
 
     def search_offset(self, connection: Connection, command: Command) -> Command:

@@ -84,7 +84,7 @@ class ProgressHandlers:
                     "brokerOffset": lag.high,
                     "consumerOffset": committed,
                     "lastTimestamp": lag.last_ms,
-                    "pullOffset": committed,
+                    "pullOffset": self._offsets.pulled.of(group, topic, lag.queue_id, committed, lag.high),
                 }
                 await answer.add(bodies.member(MessageQueue(topic, self._broker_name, lag.queue_id).to_json(), wrapper))
         body = answer.joined(f'{{"consumeTps":{round(tps, 2)},"offsetTable":{{'.encode(), b"}}")

@@ -161,7 +161,7 @@ class SurveyHandlers:
                 "brokerOffset": high,
                 "consumerOffset": committed,
                 "lastTimestamp": last_ms or 0,
-                "pullOffset": committed,
+                "pullOffset": self._offsets.pulled.of(group, config.name, queue_id, committed, high),
             }
             behind += high - committed
             queue = MessageQueue(config.name, self._statistics.broker_name, queue_id)

@@ -10,6 +10,7 @@ and a slave that was disconnected for long gets no more than a new one.
     offset  topic@group             its offsets by queue id, or null
     marks   topic@reader            by queue id the offset to which it has to move, or null (`marks`)
     resets  topic@group             by queue id the log offset of its last reset, or null (`resetplaces`)
+    begin   topic@group             [log offset, ms]: since when it reads the topic, or null (`beginnings`)
     locks   group                   [[topic, queue id, client id], ...]: the owners of its queues, or null
     sink    name                    what it decided last (`transaction.decisions`), or null
     filter  topic@group             its expression, as in RocketMQ's consumerFilter.json, or null
@@ -38,7 +39,7 @@ Batch = tuple[int, list[object]]
 LOG_START = "logStart"
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
 MARKS, LOCKS, FILTER, SINK, RESETS = "marks", "locks", "filter", "sink", "resets"
-MODE = "mode"
+MODE, BEGIN = "mode", "begin"
 # What one frame carries.  It has a bound (`wire.ha`), so changes are weighed: each has some hundred bytes, and so many
 # parts of a thing weigh as much as one more.  The offsets of one group in a topic with 65 536 queues have some 1.6 MB.
 _BATCH = 256

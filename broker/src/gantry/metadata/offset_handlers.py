@@ -1,69 +1,120 @@
 """Requests for consumer offsets: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15),
 GET_ALL_CONSUMER_OFFSET (43).  RocketMQ: `ConsumerManageProcessor`, `AdminBrokerProcessor`.
 
-A group that never committed an offset begins where its clients are configured to, except on a young queue: while
-the queue's first message is there and near the end of the log, every group begins at 0.  Without this rule a consumer
-that starts a second after its producer would miss the messages of that second.  A queue without messages counts as
-young too, as with RocketMQ 4: a client that begins at the end asks for the end in a second request, and would skip a
-message that comes between the two.
+A group without an offset in a queue begins where `starts` says, and else as its clients are configured to: 22 tells
+them so.  Where it begins is stored as its offset.
+
+The first offset of a group in a queue is durable before it is answered, whether a client commits it or it is decided
+here: it separates "go on" from "begin at the end".  Without it, a group that comes back after a crash would skip what
+came meanwhile.  Later offsets are saved every few seconds: a crash only repeats messages.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
 from gantry.metadata import longanswers
+from gantry.metadata.commits import GroupCommits
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.metadata.savedtogether import SavedTogether
+from gantry.metadata.starts import GroupStarts
 from gantry.metadata.topics import Topics
-from gantry.store.store import Store
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
+from gantry.wire.headers import Header
 
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
+_NOT_FOUND = "Not found, maybe this group consumer boot first"
+_NOT_SAVED = "the group's first offset in this queue is not on the disk yet; look at the disk and ask again"
+
 
 class OffsetHandlers:
-    """Handlers of requests for offsets; `young_bytes`: how near the end of the log a young queue's first message is."""
+    """Handlers of requests for offsets; `firsts`: the saves of groups' first offsets in queues."""
 
-    def __init__(self, offsets: Offsets, topics: Topics, groups: Groups, store: Store, young_bytes: int) -> None:
+    def __init__(
+        self,
+        offsets: Offsets,
+        topics: Topics,
+        groups: Groups,
+        starts: GroupStarts,
+        commits: GroupCommits,
+        firsts: SavedTogether,
+    ) -> None:
         self._offsets = offsets
         self._topics = topics
         self._groups = groups
-        self._store = store
-        self._young_bytes = young_bytes
+        self._starts = starts
+        self._commits = commits
+        self._firsts = firsts
 
-    def query(self, connection: Connection, command: Command) -> Command:
-        """QUERY_CONSUMER_OFFSET: where to go on; 22 tells a client to begin as it is configured."""
+    def query(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
+        """QUERY_CONSUMER_OFFSET: where to go on; 22 tells a client to begin as it is configured.
+
+        gantryBegin: a client that begins neither at the end nor at the first message asks where the group has to begin
+        all the same.  gantryBegan of the answer: since when (ms) the group reads the topic, for other brokers.
+        """
         header = headers.parse(command.code, command.ext)
         group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
         offset = self._offsets.query(group, topic, queue_id)
         # A starting member queries first; after that its pull at the offset need not be answered with a reset.
         self._offsets.was_told(group, topic, queue_id)
-        if offset == NOT_COMMITTED and header.boolean("setZeroIfNotFound") and self._is_young(topic, queue_id):
-            offset = 0
-        if offset == NOT_COMMITTED:
-            return reply(command, ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
-        return reply(command, ext=headers.to_ext(offset=offset))
+        if offset != NOT_COMMITTED:
+            return self._when_saved(reply(command, ext=headers.to_ext(offset=offset) | self._began(group, topic)))
+        if header.boolean("setZeroIfNotFound") or header.boolean("gantryBegin"):
+            return self._begin(command, header)
+        return reply(command, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, self._began(group, topic))
 
-    def update(self, connection: Connection, command: Command) -> Command:
+    def _began(self, group: str, topic: str) -> dict[str, str]:
+        began = self._offsets.began(group, topic)
+        return {} if began is None else headers.to_ext(gantryBegan=began.at_ms)
+
+    async def _begin(self, command: Command, header: Header) -> Command:
+        """Decide where a group begins that has no offset in the queue, and store it."""
+        group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
+        starts, offset = self._starts, self._starts.given(group, topic, queue_id)
+        is_young = header.boolean("setZeroIfNotFound") and starts.is_young(topic, queue_id)
+        if offset is None and not is_young and starts.is_unknown(group, topic):
+            await starts.learn(group, topic)
+            offset = self._offsets.of(group, topic).get(queue_id)
+        if offset is None and is_young:
+            offset = 0
+        if offset is None:
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, self._began(group, topic))
+        if self._groups.get(group) is not None:  # tools may ask for groups that do not exist
+            if self._offsets.query(group, topic, queue_id) == NOT_COMMITTED:
+                self._offsets.commit(group, topic, queue_id, offset)
+        return await self._saved(reply(command, ext=headers.to_ext(offset=offset)))
+
+    def update(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """UPDATE_CONSUMER_OFFSET: store the next offset of a group in a queue."""
         header = headers.parse(command.code, command.ext)
         group, topic = header.text("consumerGroup"), header.text("topic")
         queue_id, offset = header.integer("queueId"), header.integer("commitOffset")
-        why = self._why_not(group, topic, queue_id, offset)
+        why = self._why_not(group, topic, queue_id)
         if why is not None:
             return refusal(command, why)
         if self._offsets.is_reset(group, topic, queue_id):
             return reply(command, remark="Offset has been previously reset")
-        if self._is_of_another_life(topic, queue_id, offset):
-            return reply(command, remark="Offset lies behind the end of a topic that was made again")
-        self._offsets.commit(group, topic, queue_id, offset)
-        return reply(command)
+        remark = self._commits.take(group, topic, queue_id, offset)
+        if remark:
+            return reply(command, ResponseCode.INVALID_PARAMETER, remark)
+        return self._when_saved(reply(command))
+
+    def _when_saved(self, answer: Command) -> Command | Awaitable[Command]:
+        """Return the answer, later while first offsets are not durable: it may be about one of them."""
+        return answer if self._firsts.is_saved else self._saved(answer)
+
+    async def _saved(self, answer: Command) -> Command:
+        if await self._firsts.saved():
+            return answer
+        return reply(answer, ResponseCode.SYSTEM_ERROR, _NOT_SAVED)
 
     async def all(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_CONSUMER_OFFSET: all offsets, in the form of consumerOffset.json."""
@@ -72,38 +123,13 @@ class OffsetHandlers:
         body = await longanswers.table(self._offsets.head(), "offsetTable", every, "ask group by group (208)")
         return reply(command, body=body)
 
-    def _why_not(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | None:
+    def _why_not(self, group: str, topic: str, queue_id: int) -> Refusal | None:
         if self._groups.get(group) is None:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
         if self._topics.get(topic) is None:
             return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-        if not self._has_queue(topic, queue_id):
-            return Refusal(
-                ResponseCode.INVALID_PARAMETER,
-                f"queueId[{queue_id}] is illegal, {topic} has {self._queues(topic)} queues",
-            )
-        if offset < 0:
-            return Refusal(ResponseCode.INVALID_PARAMETER, f"commitOffset[{offset}] is illegal")
+        queues = self._starts.queues(topic)
+        if not 0 <= queue_id < queues:
+            remark = f"queueId[{queue_id}] is illegal, {topic} has {queues} queues"
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
         return None
-
-    def _queues(self, topic: str) -> int:
-        config = self._topics.get(topic)
-        return 0 if config is None else max(config.read_queues, config.write_queues)
-
-    def _has_queue(self, topic: str, queue_id: int) -> bool:
-        return 0 <= queue_id < self._queues(topic)
-
-    def _is_of_another_life(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Return whether this offset belongs to a deleted topic of the same name, not to the present one."""
-        _, end = self._store.queue_range(topic, queue_id) or (0, 0)
-        return offset > end and self._store.generations.of(topic) > 0
-
-    def _is_young(self, topic: str, queue_id: int) -> bool:
-        low, end = self._store.queue_range(topic, queue_id) or (0, 0)
-        if end == 0:
-            return self._has_queue(topic, queue_id)
-        found = self._store.reader.entry(topic, queue_id, 0)
-        if found is None or low > 0:
-            return False
-        log_offset, _, _ = found
-        return self._store.written.offset - log_offset <= self._young_bytes

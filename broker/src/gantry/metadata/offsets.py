@@ -26,8 +26,10 @@ import asyncio
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 
 from gantry.clock import Clock
-from gantry.leaves import fields
+from gantry.metadata import beginnings, byqueue
+from gantry.metadata.beginnings import Began, Beginnings
 from gantry.metadata.marks import ResetMarks
+from gantry.metadata.pulled import PulledOffsets
 from gantry.metadata.resetplaces import ResetPlaces
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
@@ -43,7 +45,8 @@ _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
 # Of a reader that never committed; more queues are not in use, and 65 536 are allowed.
 _QUEUES_MARKED_MAX = 1024
 _CARRIED_ALONG = ("pullOffsetTable",)
-_GENERATIONS, _RESETS = "topicGenerations", "gantryResets"  # ours; RocketMQ does not read them
+# Ours; RocketMQ does not read them.
+_GENERATIONS, _RESETS, _BEGINS = "topicGenerations", "gantryResets", "gantryBegins"
 
 
 class Offsets:
@@ -56,6 +59,9 @@ class Offsets:
         self._carried: dict[str, object] = {}
         self.marks = ResetMarks({})
         self.places = ResetPlaces({})
+        self.begins = Beginnings({})
+        self.pulled = PulledOffsets()
+        self.firsts = 0  # first offsets of groups in queues since the start; these are saved before they are answered
         self.log_end: Callable[[], int] = lambda: 0
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: not known
         self._version = DataVersion()
@@ -70,12 +76,15 @@ class Offsets:
             return
         queues = self._table.get(key)
         if queues is None:
+            if not self.marks.queues(key):
+                self.begins.put(key, Began(self.log_end(), self._clock.now_ms()))
             queues = self._table[key] = {}
         known = queues.get(queue_id, NOT_COMMITTED)
         if known == offset:
             return
         if offset < known:
             self.went_back += 1
+        self.firsts += known == NOT_COMMITTED
         queues[queue_id] = offset
         self.file.is_changed = True
         if self.touched is not None:
@@ -94,6 +103,7 @@ class Offsets:
         """Set the group's offset; with `marks` the queue is marked until its member has moved."""
         key = f"{topic}@{group}"
         self._unmark(key, queue_id)
+        self.pulled.forget(group, topic, queue_id)
         self.place_reset(key, queue_id)
         self.commit(group, topic, queue_id, offset)
         if marks:
@@ -143,6 +153,11 @@ class Offsets:
             target = self.marks.target(key, queue_id)
             return NOT_COMMITTED if target is None else target
         return offset
+
+    def began(self, group: str, topic: str) -> Began | None:
+        """Return since when the group reads the topic; None when it has no progress there."""
+        key = f"{topic}@{group}"
+        return self.begins.get(key) if key in self._table or self.marks.queues(key) else None
 
     def of(self, group: str, topic: str) -> Mapping[int, int]:
         """All committed offsets of a group in a topic, by queue id."""
@@ -210,6 +225,7 @@ class Offsets:
             for queue_id in {*every, *self._table.pop(key, ()), *self.marks.queues(key)}:
                 self.marks.put(key, queue_id, 0)
             self._touch(key)
+        self.pulled.forget_topic(topic)
         self.live_on(topic, generation)
 
     def live_on(self, topic: str, generation: int) -> None:
@@ -235,6 +251,7 @@ class Offsets:
             self.begin_again(topic, generations[topic])
         marked = self.marks.keys()
         gone = [key for key in marked if _topic(key) not in generations and not exists(_topic(key))]
+        self.begins.remove([*gone, *(one for one in self.begins.keys() if not exists(_topic(one)))])  # noqa: SIM118
         self.file.is_changed |= self.marks.remove(gone) or self._generations != mine
         return late
 
@@ -251,6 +268,8 @@ class Offsets:
             self._table.pop(key, None)
             self._touch(key)
         self.marks.remove(keys)
+        self.begins.remove(keys)
+        self.pulled.forget_group(group)
         self.file.is_changed |= bool(keys)
 
     def _touch(self, key: str) -> None:
@@ -271,29 +290,24 @@ class Offsets:
         if value is None:
             self.file.is_changed |= self._table.pop(key, None) is not None
             return
-        queues = _offsets_in(documents.document(value, f"offsets of {key}"))
+        queues = byqueue.numbers(value, f"offsets of {key}")
         if self._table.get(key) != queues:
             self._table[key] = queues
             self.file.is_changed = True
 
     def follow_marks(self, key: str, value: object) -> None:
         """Take over the master's marks of this `topic@reader`; None deletes them.  ValueError: neither."""
-        wanted = {} if value is None else _offsets_in(documents.document(value, f"marks of {key}"))
+        wanted = {} if value is None else byqueue.numbers(value, f"marks of {key}")
         self.file.is_changed |= self.marks.follow(key, wanted)
 
     def follow_places(self, key: str, value: object) -> None:
         """Take over the master's places of resets of this key; None deletes them.  ValueError: neither."""
-        wanted = {} if value is None else documents.document(value, f"places of {key}")
-        self.file.is_changed |= self.places.follow(key, _offsets_in(wanted))
+        wanted = {} if value is None else byqueue.numbers(value, f"places of {key}")
+        self.file.is_changed |= self.places.follow(key, wanted)
 
-    def merge(self, key: str, value: object) -> None:
-        """Take over commits that a slave received while consumers could not reach the master.  The larger offset
-        counts, but queues with a marked reader are left out.  ValueError: these are no offsets.
-        """
-        topic, _, group = key.partition("@")
-        for queue_id, offset in _offsets_in(documents.document(value, f"offsets of {key}")).items():
-            if offset > self.query(group, topic, queue_id):
-                self.commit(group, topic, queue_id, offset)
+    def follow_begins(self, key: str, value: object) -> None:
+        """Take over the master's begin of this `topic@group`; None removes it.  ValueError: neither."""
+        self.file.is_changed |= self.begins.follow(key, value)
 
     def to_body(self) -> dict[str, object]:
         """Return the JSON document that is written to consumerOffset.json."""
@@ -305,6 +319,7 @@ class Offsets:
             "dataVersion": self._version.to_json(),
             "resetOffsetTable": self.marks.to_document(),
             **({_RESETS: self.places.to_document()} if self.places.keys() else {}),
+            **({_BEGINS: begins} if (begins := self.begins.to_document()) else {}),
             _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
@@ -365,9 +380,10 @@ class Offsets:
     def _read(self, source: documents.Document) -> None:
         self._version = DataVersion.from_json(source.get("dataVersion"))
         self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
-        self._table = _by_queue(source, "offsetTable")
-        self.marks = ResetMarks(_by_queue(source, "resetOffsetTable"))
-        self.places = ResetPlaces(_by_queue(source, _RESETS))
+        self._table = byqueue.read(source, "offsetTable")
+        self.marks = ResetMarks(byqueue.read(source, "resetOffsetTable"))
+        self.places = ResetPlaces(byqueue.read(source, _RESETS))
+        self.begins = beginnings.read(source, _BEGINS)
         if _GENERATIONS in source:
             table = documents.mapping(source, _GENERATIONS)
             self._generations = {topic: documents.integer(table, topic) for topic in table}
@@ -380,21 +396,3 @@ def _topic(key: str) -> str:
 def _is_shared(key: str) -> bool:
     """Return whether the reader is a group, not a single member of a broadcasting group."""
     return key.count("@") == 1
-
-
-def _by_queue(source: documents.Document, name: str) -> dict[str, dict[int, int]]:
-    table: dict[str, dict[int, int]] = {}
-    for key, value in documents.mapping(source, name).items():
-        table[key] = _offsets_in(documents.document(value, f"{name} of {key}"))
-    return table
-
-
-def _offsets_in(source: documents.Document) -> dict[int, int]:
-    return {_queue_id(queue): documents.integer(source, queue) for queue in source}
-
-
-def _queue_id(name: str) -> int:
-    queue_id = fields.integer(name)
-    if queue_id is None:
-        raise ValueError(f"{name[:40]!r} is no queue id")
-    return queue_id

@@ -12,7 +12,7 @@ same: the loop waits for the disk once, and the pop is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,7 @@ LATE_MS = 500
 _READS_MAX = 512  # the cold reader queues 1024 jobs, and others read by it too
 _POP_NAME_MAX = 64
 _READS_OF_ONE = 3  # of one pop, before it may wait for the disk
+_NOT_SAVED = Refusal(ResponseCode.SYSTEM_BUSY, "where the group begins is not on the disk yet; look at the disk")
 _NO_SERVING_LEASE = Refusal(ResponseCode.SYSTEM_BUSY, "this broker may not serve now; ask the group's master")
 
 
@@ -77,7 +78,7 @@ class PopHandlers:
         self._reads = 0
         self._is_reading_ahead = False
 
-    def pop(self, connection: Connection, command: Command) -> Command | None:
+    def pop(self, connection: Connection, command: Command) -> Command | Awaitable[None] | None:
         """POP_MESSAGE; return the answer, or None when it is sent later."""
         request = self.checked(connection, command)
         if isinstance(request, Refusal):
@@ -85,9 +86,17 @@ class PopHandlers:
             return self.empty(command, request.code, request.remark)
         if not connection.is_writable:
             return self.empty(command)  # the peer does not read; nothing is leased for it
+        wish = request.wish
+        if wish.init_mode == INIT_MAX and self._context.starts.is_unknown(wish.group, wish.topic):
+            return self._learn(request)
         if not self.try_now(request):
             self._wait(request)
         return None
+
+    async def _learn(self, request: PopRequest) -> None:
+        """Ask other brokers whether the group reads the topic there, before it begins with the last message here."""
+        await self._context.starts.learn(request.wish.group, request.wish.topic)
+        self.try_again(request)
 
     def checked(self, connection: Connection, command: Command) -> PopRequest | Refusal:
         """Return a pop that may be tried, or why it is refused."""
@@ -207,7 +216,17 @@ class PopHandlers:
         return reply(command, code, remark or "NO_MESSAGE_IN_QUEUE", ext)
 
     def _wait(self, request: PopRequest) -> None:
-        if self.hold is None or self._context.clock.now_ms() >= request.until_ms:
+        """Hold a pop, or answer that there is nothing.  Where it begins is durable before: else a crash might let the
+        group begin with a later message, and skip those between.  A lease does the same for a pop with messages.
+        """
+        self._context.firsts.then(lambda is_kept: self._wait_begun(request, is_kept))
+
+    def _wait_begun(self, request: PopRequest, is_kept: bool) -> None:
+        if request.connection.closed:
+            return
+        if not is_kept:
+            self._refuse(request, _NOT_SAVED)
+        elif self.hold is None or self._context.clock.now_ms() >= request.until_ms:
             self.time_out(request)
         elif not self.hold(request):
             self._send(request, self.empty(request.command, ResponseCode.POLLING_FULL, "too many pops wait"))

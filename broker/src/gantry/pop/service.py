@@ -18,6 +18,8 @@ from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import Offsets
+from gantry.metadata.savedtogether import SavedTogether
+from gantry.metadata.starts import GroupStarts
 from gantry.metadata.topics import Topics
 from gantry.pop import records
 from gantry.pop.book import LeaseBook, OpenLease
@@ -69,6 +71,8 @@ class PopContext:
     clock: Clock
     rules: PopRules
     say: Callable[[str, str], object]
+    starts: GroupStarts
+    firsts: SavedTogether  # the saves of groups' first offsets in queues
     may_serve: Callable[[], bool] = lambda: True
 
 

@@ -281,15 +281,17 @@ class Taker:
         return position
 
     def _first(self, wish: Wish, flag: int, topic: str, queue_id: int) -> int:
-        """Return where a group begins in a queue that it never read: at its begin, or with its last message."""
-        store = self._context.store
-        low, high = store.queue_range(topic, queue_id) or (0, 0)
-        position = low
-        if flag == handle.NORMAL and wish.init_mode == INIT_MAX and high > 0:
-            first = store.reader.entry(topic, queue_id, 0)
-            is_young = first is not None and store.dispatched.offset - first[0] <= store.settings.warm_bytes
-            position = 0 if low <= 0 and is_young else high - 1
-        return position
+        """Return where a group begins in a queue that it never read: as `metadata.starts` says, else at its begin, or
+        with its last message.
+        """
+        starts = self._context.starts
+        low, high = self._context.store.queue_range(topic, queue_id) or (0, 0)
+        if flag != handle.NORMAL or wish.init_mode != INIT_MAX:
+            return low
+        given = starts.given(wish.group, topic, queue_id)
+        if given is not None:
+            return given
+        return 0 if starts.is_young(topic, queue_id) else max(low, high - 1)
 
     def _fetch(self, wish: Wish, at: tuple[int, str, int], position: int, count: int, until_s: float) -> Fetched:
         _, topic, queue_id = at

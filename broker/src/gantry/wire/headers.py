@@ -162,7 +162,9 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.PULL_MESSAGE: _PULL,
     RequestCode.LITE_PULL_MESSAGE: _PULL,
     RequestCode.QUERY_MESSAGE: _row("topic!:t key!:t maxNum!:i beginTimestamp!:l endTimestamp!:l _UNIQUE_KEY_QUERY:b"),
-    RequestCode.QUERY_CONSUMER_OFFSET: _row(_GROUP_QUEUE + " setZeroIfNotFound:b", setZeroIfNotFound=True),
+    RequestCode.QUERY_CONSUMER_OFFSET: _row(
+        _GROUP_QUEUE + " setZeroIfNotFound:b gantryBegin:b", setZeroIfNotFound=True
+    ),
     RequestCode.UPDATE_CONSUMER_OFFSET: _row(_GROUP_QUEUE + " commitOffset!:l"),
     RequestCode.UPDATE_AND_CREATE_TOPIC: _row(
         "topic!:t defaultTopic!:t readQueueNums!:i writeQueueNums!:i perm!:i topicFilterType!:t topicSysFlag:i order:b "

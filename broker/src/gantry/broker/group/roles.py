@@ -18,7 +18,7 @@ from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.slave_reads import MASTER, SlaveReads
-from gantry.metadata.journal import FILTER, LOCKS, MARKS, MODE, OFFSET, RESETS, SINK
+from gantry.metadata.journal import BEGIN, FILTER, LOCKS, MARKS, MODE, OFFSET, RESETS, SINK
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.in_sync_tracker import InSyncTracker
 from gantry.replication.lease_renewal import LeaseRenewal
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gantry.append.acks import Acks
     from gantry.append.admit import WriteGate
     from gantry.broker.durably import Durably
+    from gantry.broker.groupprogress import GroupProgress
     from gantry.broker.machine import Machine
     from gantry.broker.parts import Parts
     from gantry.broker.registration import RegistrationTask
@@ -77,8 +78,7 @@ class Shared:
     store: Store
     topics: Topics
     groups: Groups
-    offsets: Offsets
-    locks: QueueLocks
+    progress: GroupProgress
     filters: ConsumerFilters
     modes: Modes
     delays: DelayService
@@ -89,6 +89,16 @@ class Shared:
     registration: RegistrationTask
     durably: Durably
     restart: Callable[[str], None]  # end, and start again in this process
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offsets of groups; clients' ones get in by `progress.commits`."""
+        return self.progress.commits.offsets
+
+    @property
+    def locks(self) -> QueueLocks:
+        """The queue locks of orderly consumers."""
+        return self.progress.locks
 
 
 def make_role(config: BrokerConfig, ground: Ground, shared: Shared) -> tuple[MasterRole | SlaveRole, SlaveReads | None]:
@@ -162,12 +172,13 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
     tables = master_role.ReplicatedTables(
         shared.topics,
         shared.groups,
-        shared.offsets,
+        shared.progress.commits.merge,
         lambda: shared.delays.document() if shared.activity.is_on else None,
         {
             OFFSET: shared.offsets,
             MARKS: shared.offsets.marks,
             RESETS: shared.offsets.places,
+            BEGIN: shared.offsets.begins,
             LOCKS: shared.locks,
             FILTER: shared.filters,
             MODE: shared.modes,
@@ -206,6 +217,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
         MARKS: (offsets.marks.keys, offsets.follow_marks),
         RESETS: (offsets.places.keys, offsets.follow_places),
+        BEGIN: (offsets.begins.keys, offsets.follow_begins),
         LOCKS: (locks.keys, lambda group, owners: locks.follow(group, owners, clock.monotonic())),
         FILTER: (filters.keys, filters.follow),
         MODE: (shared.modes.keys, shared.modes.follow),
@@ -215,6 +227,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         shared.topics,
         shared.groups,
         offsets,
+        shared.progress.commits.merge,
         shared.delays.follow,
         shared.durably,
         followed,

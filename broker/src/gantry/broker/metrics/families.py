@@ -256,6 +256,13 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         COUNTER,
+        "gantry_offset_commits_beyond",
+        "Consumer offsets that were refused because they lie beyond the end of their queue.",
+        (),
+        one(lambda p: p.pulls.commits.beyond),
+    ),
+    Family(
+        COUNTER,
         "gantry_topic_messages",
         "Messages into a topic since it was made: the sum of its queues' ends.",
         ("topic",),

@@ -23,7 +23,6 @@ from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import Refusal
 from gantry.metadata import journal as journals
 from gantry.metadata.journal import Journal
-from gantry.metadata.offsets import Offsets
 from gantry.model import names
 from gantry.replication.hastate import MemberRole
 from gantry.replication.slave_links import SlaveLinks
@@ -63,7 +62,7 @@ class ReplicatedTables:
 
     topics: Topics
     groups: Groups
-    offsets: Offsets
+    merge: Callable[[str, object], None]  # takes over commits that a slave received
     delays: Callable[[], object]  # the progress of delayed messages, None while it is unknown
     gathered: Mapping[str, Gathered]  # by name of the table in the journal
 
@@ -204,7 +203,7 @@ class MasterRole:
     def commits(self, body: bytes) -> None:
         """Merge offsets that were committed at a slave; see `SlaveNews`."""
         for key, value in ha.loads_object(body).items():
-            self._tables.offsets.merge(key, value)
+            self._tables.merge(key, value)
 
     def tell_tables(self) -> None:
         """Send the changes now that are otherwise sent once a second."""

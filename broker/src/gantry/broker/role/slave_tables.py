@@ -39,6 +39,7 @@ class AppliedTables:
     topics: Topics
     groups: Groups
     offsets: Offsets
+    merge: Callable[[str, object], None]  # takes over commits that consumers made here
     delays: Callable[[dict[str, object]], None]
     durably: Durably
     # By name of the table in the journal: returns the names of its entries, and applies one change.
@@ -90,7 +91,7 @@ class _Taker:
         elif table == journals.OFFSET:
             tables.offsets.follow(key, value)
             if key in self._away:
-                tables.offsets.merge(key, self._away[key])
+                tables.merge(key, self._away[key])
         elif table in tables.followed:
             tables.followed[table][1](key, value)
         elif table == journals.QUEUES:

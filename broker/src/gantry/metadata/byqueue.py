@@ -1,0 +1,27 @@
+"""Numbers by queue id, as the document of the offsets has them: `{"topic@group": {"0": 123}}`."""
+
+from __future__ import annotations
+
+from gantry.leaves import fields
+from gantry.model import documents
+
+
+def read(source: documents.Document, name: str) -> dict[str, dict[int, int]]:
+    """Return the table of this name; ValueError when its keys are no queue ids, or its values no numbers."""
+    table: dict[str, dict[int, int]] = {}
+    for key, value in documents.mapping(source, name).items():
+        table[key] = numbers(value, f"{name} of {key}")
+    return table
+
+
+def numbers(value: object, what: str) -> dict[int, int]:
+    """Return the numbers of one key by queue id; ValueError, which names `what`, for anything else."""
+    source = documents.document(value, what)
+    return {_queue_id(queue): documents.integer(source, queue) for queue in source}
+
+
+def _queue_id(name: str) -> int:
+    queue_id = fields.integer(name)
+    if queue_id is None:
+        raise ValueError(f"{name[:40]!r} is no queue id")
+    return queue_id

@@ -1,0 +1,117 @@
+"""Where a group begins in a queue in which it has no offset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gantry.metadata.starts import GroupStarts
+from testkit.pullplay import SMALL, PullPlay
+from testkit.requests import within
+
+OLD = 100  # bytes: every queue with a message behind it is old
+
+
+class Beginning(PullPlay):
+    """A pull play with a group "g"; `elsewhere_ms`: since when it reads T on another broker, None: it does not."""
+
+    def __init__(self) -> None:
+        super().__init__(store=replace(SMALL))
+        self.elsewhere_ms: int | None = None
+        self.asked = 0
+        self.starts = GroupStarts(self.offsets, self.topics, self.store, OLD, self._elsewhere)
+
+    async def _elsewhere(self, group: str, topic: str) -> int | None:
+        self.asked += 1
+        return self.elsewhere_ms
+
+    def given(self, queue_id: int, group: str = "g") -> int | None:
+        return self.starts.given(group, "T", queue_id)
+
+    def learn(self) -> dict[int, int]:
+        """What the group has after the other brokers were asked."""
+
+        async def learned() -> None:
+            await self.starts.learn("g", "T")
+
+        within(learned(), self.cold.step)
+        return dict(self.offsets.of("g", "T"))
+
+
+def test_a_group_begins_at_the_first_message_of_a_queue_that_appeared_later() -> None:
+    play = Beginning()
+    play.send("one", queue_id=0)
+    play.offsets.commit("g", "T", 0, 1)
+    play.send("x" * 1000, "two", queue_id=1)
+    assert play.given(1) == 0
+    assert play.given(1, "new") is None, "a group that is new begins as its clients are configured to"
+
+
+def test_a_group_that_is_beginning_is_not_sent_back_in_the_old_queues_of_its_topic() -> None:
+    play = Beginning()
+    play.send("one", "x" * 1000, queue_id=0)
+    play.send("one", "x" * 1000, queue_id=1)
+    play.offsets.commit("g", "T", 0, 2)  # its first member has begun at the end of this one
+    assert play.given(1) is None
+
+
+def test_when_only_messages_are_left_that_came_later_it_begins_with_the_first_of_them() -> None:
+    play = Beginning()
+    play.send("old", queue_id=1)
+    play.offsets.commit("g", "T", 0, 0)
+    play.send("new", queue_id=1)
+    assert play.given(1) is None
+    for _ in range(40):  # more than a segment
+        play.send("x" * 4000, queue_id=2)
+    play.send("newest", queue_id=1)
+    play.clock.advance(1000 * 3_600_000)
+    play.store.retention.drop_expired()
+    for _ in range(100):
+        play.clock.advance(1000)
+        for _ in play.store.tick(play.clock.now_ms()):
+            pass
+    assert play.store.queue_range("T", 1) == (2, 3), "retention has removed the old one"
+    assert play.given(1) == 2
+
+
+def test_an_empty_queue_has_its_end_as_its_begin() -> None:
+    play = Beginning()
+    assert play.given(3) == 0
+    play.store.begin_queue("T", 3, 9)  # all its messages have expired
+    assert play.given(3) == play.given(3, "new") == 9
+
+
+def test_a_group_of_an_older_version_or_of_rocketmq_reads_rather_again_than_skips() -> None:
+    play = Beginning()
+    play.send("one", "x" * 1000, queue_id=1)
+    play.offsets.follow("T@g", {"0": 0})  # no begin comes with it
+    assert play.given(1) == 0
+
+
+def test_a_group_that_reads_the_topic_elsewhere_begins_at_the_first_message_of_this_broker() -> None:
+    play = Beginning()
+    play.elsewhere_ms = play.clock.now_ms()
+    play.clock.advance(1000)
+    play.send("one", "x" * 1000, queue_id=0)
+    play.send("one", "x" * 1000, queue_id=1)
+    assert play.starts.is_unknown("g", "T")
+    assert play.learn() == {0: 0, 1: 0}
+    assert not play.starts.is_unknown("g", "T")
+    play.send("later", queue_id=2)
+    assert play.given(2) == 0
+
+
+def test_queues_that_were_here_before_it_began_elsewhere_are_begun_as_its_clients_say() -> None:
+    play = Beginning()
+    play.send("one", "x" * 1000, queue_id=0)
+    play.clock.advance(3_600_000)
+    play.elsewhere_ms = play.clock.now_ms()
+    play.send("one", "x" * 1000, queue_id=1)
+    assert play.learn() == {1: 0}
+    assert play.given(0) is None
+
+
+def test_a_group_that_is_nowhere_is_new() -> None:
+    play = Beginning()
+    play.send("one", "x" * 1000, queue_id=0)
+    assert play.learn() == {}
+    assert (play.asked, play.given(0)) == (1, None)
