@@ -217,8 +217,8 @@ def shown(parts: Parts, without: set[str]) -> Iterator[Record]:
 async def put_all_back(parts: Parts) -> None:
     service = parts.transactions
     for half in list(service.book.open.values()):
-        service._put_back(half)
-    assert not service.unmovable
+        service.moves.put_back(half)
+    assert not service.moves.unmovable
     await until(lambda: not service.settling._pending)
 
 
@@ -237,7 +237,7 @@ async def asked_given_up_and_committed(parts: Parts, client: Peer) -> None:
         assert question.code == RequestCode.CHECK_TRANSACTION_STATE and shown_to_it.topic not in HIDDEN
     for half in halves[::2]:
         service._give_up(half)
-    assert not service.unmovable
+    assert not service.moves.unmovable
     ends = [
         Command(
             RequestCode.END_TRANSACTION,

@@ -62,13 +62,13 @@ def test_it_is_not_given_up_but_asked_on_and_named() -> None:
     assert [one.key for one in play.run_pass(60_000)] == ["old", "short"]
     play.run_pass(60_000)
     assert list(play.book.open) == [0], "the other one is given up"
-    assert play.service.unmovable == {0} and any("32767 bytes of properties" in said for said in play.said)
+    assert play.service.moves.unmovable == {0} and any("32767 bytes of properties" in said for said in play.said)
     assert [one.key for one in play.run_pass(3_600_000)] == ["old"], "an hour later it is still asked about"
     listed = play.ask(RequestCode.SHOW_TRANSACTION, id="old")
     assert listed is not None and b'"movable":false' in listed.body.replace(b" ", b"")
     assert play.end(Half(0, 0, 0, "old"), ROLLBACK) == 0 and play.end(short, ROLLBACK) == 0
     play.tick()
-    assert not play.service.unmovable and not play.book.open
+    assert not play.service.moves.unmovable and not play.book.open
 
 
 def test_those_behind_it_are_put_back() -> None:
@@ -82,7 +82,7 @@ def test_those_behind_it_are_put_back() -> None:
         play.tick()
     assert [half.root for half in islice(play.book.open.values(), 70)] == list(range(70))
     assert play.service.counts.put_back == 1 and play.book.find(kept.queue_offset).current > 70  # type: ignore[union-attr]
-    assert len(play.service.unmovable) == 70
+    assert len(play.service.moves.unmovable) == 70
 
 
 def test_what_names_no_topic_or_no_queue_is_no_reason_to_end() -> None:

@@ -54,13 +54,20 @@ def test_it_goes_on_by_itself_batch_after_batch() -> None:
     assert list(steps.go_on()) and seen == [0, 1, 2] and len(store.waiting) == 1, "and begins once more"
 
 
-def test_warm_slices_are_the_owners_to_run() -> None:
+def test_warm_slices_behind_a_cold_one_give_way_by_the_cold_reader() -> None:
     store = Reader()
     steps, seen = made(store, [[(1, 10)], [(200, 10)], []])
     list(steps.go_on())
-    store.deliver()
-    assert seen == [0]
-    assert len(list(steps.go_on())) == 2 and seen == [0, 1, 2]
+    for count in (1, 2, 3):
+        store.deliver()
+        assert seen == list(range(count))
+    assert store.asked == [[(1, 10)], [], []] and store.waiting == []
+
+
+def test_warm_slices_run_in_the_calls_of_the_owner() -> None:
+    store = Reader()
+    steps, seen = made(store, [[(200, 10)], []])
+    assert len(list(steps.go_on())) == 3 and seen == [0, 1] and store.asked == []
 
 
 def test_a_full_queue_of_the_cold_reader_leads_to_no_recursion() -> None:

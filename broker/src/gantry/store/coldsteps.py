@@ -4,8 +4,8 @@ A job is an iterator.  Before a slice it yields the (log offset, size) of the re
 that are cold are brought in by the cold reader, and the job goes on when they are there.  So what a slice has learnt of
 the state may be old when it goes on, and it looks again.  A job that yields nothing only gives way to others.
 
-One job at a time.  `go_on` is called again and again by its owner; between two calls the job goes on by itself for as
-long as it waits for the cold reader only.  So its pace does not depend on how often the owner calls.
+One job at a time.  `go_on` is called again and again by its owner.  Once the job has waited for the cold reader it goes
+on by itself, a slice for each turn of that reader, so its pace does not depend on how often the owner calls.
 """
 
 from __future__ import annotations
@@ -43,29 +43,27 @@ class ColdSteps:
     def _may_step(self) -> bool:
         return self._steps is not None and not self._is_coming and not self._is_stepping
 
-    def _step(self) -> None:
+    def _step(self, is_by_itself: bool = False) -> None:
         steps = self._steps
         assert steps is not None
         self._is_stepping = True
         try:
             wanted = next(steps, None)
+            if wanted is None:
+                self._steps = None
+                return
+            cold = [place for place in wanted if self._store.reader.is_cold([place])]
+            if cold or is_by_itself:
+                self._is_coming = True
+                self._store.bring_in(cold, self._came)
         except BaseException:
-            self._steps = None
+            self._steps, self._is_coming = None, False
             raise
         finally:
-            self._is_stepping = False
-        if wanted is None:
-            self._steps = None
-            return
-        cold = [place for place in wanted if self._store.reader.is_cold([place])]
-        if cold:
-            self._is_coming = True
-            self._is_stepping = True
-            self._store.bring_in(cold, self._came)
             self._is_stepping = False
 
     def _came(self) -> None:
         self._is_coming = False
         # Called at once where the cold reader's queue is full: then the owner's next call goes on.
         if self._may_step:
-            self._step()
+            self._step(is_by_itself=True)

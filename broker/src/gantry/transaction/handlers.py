@@ -115,6 +115,17 @@ class TransactionHandlers:
         header = headers.parse(command.code, command.ext)
         wanted, action = header.text("id"), header.text("action")
         record = await self._named(wanted)
+        if record is None and action == "rollback" and (lost := self._unreadable(wanted)) is not None:
+            audit.warning(
+                "rollback of transaction %d of group %r for %s, which cannot be read, asked by %r from %s",
+                lost.root,
+                lost.group,
+                lost.topic,
+                header.text("operator")[:80],
+                connection.peer,
+            )
+            self._search.submit(SettleRequest(connection, command, lost, TransactionState.ROLLED_BACK))
+            return None
         if record is None:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no transaction {wanted[:80]!r}")
         if action != "rearm" and action not in _ACTIONS:
@@ -197,6 +208,11 @@ class TransactionHandlers:
             return None
         half = self._service.book.find(_facts(found).root)
         return found if half is None else await self._cold.record_at(half.log_offset) or found
+
+    def _unreadable(self, wanted: str) -> OpenHalf | None:
+        """The open half with this root, whose record cannot be read: all but its message is known."""
+        is_root = wanted.isdecimal() and len(wanted) <= _ROOT_DIGITS_MAX
+        return self._service.book.find(int(wanted)) if is_root else None
 
     async def _at_message_id(self, text: str, topic: str) -> Record | None:
         try:

@@ -4,8 +4,8 @@ A *pass* goes over the open halves once per interval, oldest first.  Each is lef
 a batch is ended as its sink decided.  The check (CHECK_TRANSACTION_STATE, 39) is one-way and goes to the live
 connections of the producer group in turn, no matter which of them sent the half; it counts only when it was written.  A
 connection with too much output is skipped.  The next pass begins where this one could not go on, so that a slow
-producer's oldest halves do not keep its others from being checked.  A half whose record is no longer in memory is
-brought in by the cold reader first.
+producer's oldest halves do not keep its others from being checked.  Halves whose record is no longer in memory are
+brought in by the cold reader first, a batch at a time (`store.coldsteps`); so are those that are put back.
 
 `tick`, once a second: repairs are tried again, a mark is written when one is due, positions are saved, halves that have
 to move are put back.  Positions are saved only when the log that they were derived from is durable.  Otherwise a power
@@ -19,14 +19,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.clock import Clock
 from gantry.leaves import records
 from gantry.metadata.offsets import Offsets
 from gantry.model import names
+from gantry.store.coldsteps import ColdSteps, Places
 from gantry.store.recovery import Start
 from gantry.transaction import half as halves
 from gantry.transaction.checker import CheckAction, CheckPolicy, OpenHalf, decide
@@ -34,6 +34,7 @@ from gantry.transaction.decisions import Decisions
 from gantry.transaction.endruns import SettleRequest
 from gantry.transaction.grouprule import GroupRule
 from gantry.transaction.half import HalfFacts
+from gantry.transaction.moving import HalfMoves
 from gantry.transaction.oplog import Settled, TransactionState, settled_in
 from gantry.transaction.recovery import enter, foreign, ops_end, read_back, unlogged
 from gantry.transaction.settle import Settling
@@ -47,10 +48,9 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _PASS_S_MAX = 60.0
-_MOVES_BATCH = 64
-_MOVE_ROUNDS_MAX = 64
-_NAMED_A_LINE = 50
-_NAMED_MAX = 1000
+_LOOKED_AT_ONCE = 512
+_ACTS_AT_ONCE = 16
+_TURNS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +94,8 @@ class CheckService:
         self._outside = outside
         self._turns: dict[str, int] = {}  # by group: the connection whose turn it is
         self._go_on_at = 0  # the half-queue offset at which the last pass could not go on
-        self._coming: set[int] = set()  # where halves stand that the cold reader was asked for
-        self._has_room = True
-        # Roots of open halves of an older version or of another broker of which no copy can be made.
-        self.unmovable: set[int] = set()
+        self._passing = ColdSteps(store, self._pass)
+        self.moves = HalfMoves(store, settling, rules, clock, outside.say)
         self._positions: _Positions | None = None
 
     def recover(self) -> Iterator[None]:
@@ -121,39 +119,55 @@ class CheckService:
 
     def run_pass(self) -> Iterator[None]:
         """Go over every half that is open now, once, in slices."""
+        yield from self._passing.go_on()
+        yield from self.group_rule.look_at_consumers(self._outside.subscribed)
+
+    def _pass(self) -> Iterator[Places]:
         self.counts.passes += 1
         begun_ms, begun_s = self._clock.now_ms(), self._clock.monotonic()
         offsets = list(self.book.open)
         first = bisect_left(offsets, self._go_on_at)
         self._go_on_at = 0
-        for offset in chain(islice(offsets, first, None), islice(offsets, first)):
-            half = self.book.open.get(offset)
-            if half is None or self.settling.is_moving(half.root):
-                continue
-            decision = decide(half, begun_ms, self.rules)
-            if decision is CheckAction.JUDGE:
-                self._judge(half)
-            elif decision is CheckAction.ASK or (decision is not CheckAction.WAIT and half.root in self.unmovable):
-                self._do(half, self._ask)
-            elif decision is CheckAction.GIVE_UP or (decision is CheckAction.UNANSWERED and self._connected(half)):
-                self._do(half, self._give_up)
-            yield
+        ordered = chain(islice(offsets, first, None), islice(offsets, first))
+        while part := list(islice(ordered, _LOOKED_AT_ONCE)):
+            todo: list[tuple[OpenHalf, Callable[[OpenHalf], None]]] = []
+            for offset in part:
+                half = self.book.open.get(offset)
+                act = None if half is None else self._action(half, begun_ms)
+                if half is not None and act is not None:
+                    todo.append((half, act))
+            for at in range(0, len(todo), _ACTS_AT_ONCE):
+                batch = todo[at : at + _ACTS_AT_ONCE]
+                yield [(half.log_offset, half.size) for half, _ in batch]
+                for half, act in batch:
+                    if self.moves.is_still(half):
+                        act(half)
+                        yield ()
+            yield ()
             if self._clock.monotonic() - begun_s > _PASS_S_MAX:
-                self._go_on_at = offset
-                break
-        yield from self.group_rule.look_at_consumers(self._outside.subscribed)
+                self._go_on_at = part[-1]
+                return
+
+    def _action(self, half: OpenHalf, begun_ms: int) -> Callable[[OpenHalf], None] | None:
+        """Return what is to be done to a half in a pass; None: nothing."""
+        if self.settling.is_moving(half.root):
+            return None
+        decision = decide(half, begun_ms, self.rules)
+        if decision is CheckAction.JUDGE:
+            return self._judge if self._verdict(half) is not TransactionState.OPEN else None
+        if decision is CheckAction.ASK or (decision is not CheckAction.WAIT and half.root in self.moves.unmovable):
+            return self._ask
+        if decision is CheckAction.GIVE_UP or (decision is CheckAction.UNANSWERED and self._connected(half)):
+            return self._give_up
+        return None
 
     def tick(self) -> Iterator[None]:
         """Once a second: repairs, marks, positions, halves to put back; in slices."""
         self.settling.repair()
         self.settling.mark(self.rules.unmarked_bytes_max)
         self._save_positions()
-        self.unmovable = {root for root in self.unmovable if self.book.find(root) is not None}
         yield
-        for _ in range(_MOVE_ROUNDS_MAX):
-            if not self._put_back_some():
-                return
-            yield
+        yield from self.moves.go_on()
 
     def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
         if topic == names.HALF_TOPIC and queue_id == 0:
@@ -216,19 +230,6 @@ class CheckService:
         oldest = self.book.oldest()
         return None if oldest is None else oldest.log_offset
 
-    def _do(self, half: OpenHalf, act: Callable[[OpenHalf], None]) -> None:
-        """Act on a half now, or when the cold reader has brought its record into memory."""
-        if self._store.dispatched.offset - half.log_offset <= self._store.settings.warm_bytes:
-            act(half)
-        elif half.current not in self._coming:
-            self._coming.add(half.current)
-            self._store.bring_in([(half.log_offset, half.size)], partial(self._came, half, act))
-
-    def _came(self, half: OpenHalf, act: Callable[[OpenHalf], None]) -> None:
-        self._coming.discard(half.current)
-        if self.book.open.get(half.current) is half and not self.settling.is_moving(half.root):
-            act(half)
-
     def _connected(self, half: OpenHalf) -> list[Connection]:
         """Return the live connections of the half's group; count and log it when there is none."""
         connections = [one for one in self._outside.producers(half.group) if not one.closed]
@@ -242,11 +243,14 @@ class CheckService:
 
     def _judge(self, half: OpenHalf) -> None:
         """End a half of a batch as its sink decided, if every copy of the group has the decision."""
-        assert half.batch is not None
-        outcome = self.decisions.verdict(half.batch)
+        outcome = self._verdict(half)
         if outcome is not TransactionState.OPEN:
             self.counts.judged += 1
-            self._do(half, lambda one: self.settling.submit(SettleRequest(None, None, one, outcome)))
+            self.settling.submit(SettleRequest(None, None, half, outcome))
+
+    def _verdict(self, half: OpenHalf) -> TransactionState:
+        assert half.batch is not None
+        return self.decisions.verdict(half.batch)
 
     def _ask(self, half: OpenHalf) -> None:
         connections = self._connected(half)
@@ -257,11 +261,13 @@ class CheckService:
             self.counts.full += 1
             self._go_on_at = self._go_on_at or half.current
             return
-        record = self._record(half)
+        record = self.moves.record(half)
         if record is None or not half.topic:
             return
-        turn = self._turns.get(half.group, 0)
+        turn = self._turns.pop(half.group, 0)
         self._turns[half.group] = turn + 1
+        if len(self._turns) > _TURNS_MAX:
+            del self._turns[next(iter(self._turns))]
         connection = writable[turn % len(writable)]
         half.checks += 1
         facts = HalfFacts(record.properties, record.queue_offset)
@@ -287,7 +293,7 @@ class CheckService:
         return ext, bytes(body)
 
     def _give_up(self, half: OpenHalf) -> None:
-        record = self._movable(half)
+        record = self.moves.movable(half)
         if record is None:
             return
         if self.settling.give_up(half.root, record, half.checks, half.since_ms):
@@ -295,61 +301,6 @@ class CheckService:
                 f"given up {half.group}",
                 f"transaction {half.root} of {half.group!r} for {half.topic} is given up after {half.checks} checks; "
                 "see `gantry tx ls --state given-up`, then commit, rollback or rearm it",
-            )
-
-    def _record(self, half: OpenHalf) -> Record | None:
-        record = self._store.reader.record_at(half.log_offset)
-        if record is None:
-            self.counts.unreadable += 1
-            self._outside.say("unreadable half", f"the half message at log offset {half.log_offset} cannot be read")
-        return record
-
-    def _put_back_some(self) -> bool:
-        """Put back halves that have to move; return whether there may be more."""
-        before = self.counts.put_back
-        limit = self._store.retention.carry_below()
-        self._has_room = True
-        must_move = self.book.must_move(self.rules, limit, self._clock.now_ms(), self.unmovable)
-        for half in list(islice(must_move, _MOVES_BATCH)):
-            if not self.settling.is_moving(half.root):
-                self._do(half, self._put_back)
-            if not self._has_room:
-                self._report_stuck(limit)
-                return False
-        self.counts.stuck = 0
-        return self.counts.put_back > before
-
-    def _movable(self, half: OpenHalf) -> Record | None:
-        """Return the half's record if a copy of it can be stored; else None: it stays, and is checked until it ends."""
-        record = self._record(half)
-        if record is None or halves.has_room(record.properties):
-            return record
-        self.unmovable.add(half.root)
-        self._outside.say(
-            "half without room",
-            f"transaction {half.root} of {half.group!r} for {half.topic} has {len(record.properties)} bytes of "
-            "properties, which leave no room for the broker's: it cannot be put back or given up, and its segment "
-            "stays until it ends; commit or rollback it by `gantry tx`",
-        )
-        return None
-
-    def _put_back(self, half: OpenHalf) -> None:
-        record = self._movable(half)
-        if record is None:
-            return
-        self._has_room = self.settling.put_back(half.root, record, half.checks, half.since_ms)
-        self.counts.put_back += self._has_room
-
-    def _report_stuck(self, limit: int) -> None:
-        """Log the transactions that have to be copied and find no room; their segment stays."""
-        roots = [str(half.root) for half in takewhile(lambda half: half.log_offset < limit, self.book.open.values())]
-        self.counts.stuck = len(roots)
-        for at in range(0, min(len(roots), _NAMED_MAX), _NAMED_A_LINE):
-            self._outside.say(
-                f"stuck transactions {at}",
-                f"{len(roots)} open transactions cannot be copied to the log's end because the disk has no room, and "
-                f"their segment stays; make room or settle them by `gantry tx`: "
-                f"{', '.join(roots[at : at + _NAMED_A_LINE])}",
             )
 
     def _save_positions(self) -> None:

@@ -116,7 +116,7 @@ FAMILIES: tuple[Family, ...] = (
         "gantry_transactions_unmovable",
         "Those of an older version or another broker whose properties leave no room for a copy; the log names one.",
         (),
-        one(lambda p: len(p.transactions.unmovable)),
+        one(lambda p: len(p.transactions.moves.unmovable)),
     ),
     Family(COUNTER, "gantry_transactions_committed", "Commits.", ("topic",), committed),
     Family(COUNTER, "gantry_transactions_rolled_back", "Rollbacks.", ("topic",), rolled_back),
