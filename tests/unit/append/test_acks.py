@@ -103,6 +103,32 @@ def test_who_parks_beyond_the_limit_is_not_read_from_until_half_is_gone() -> Non
     assert not other.pauses
 
 
+def test_a_time_out_a_close_and_a_seal_let_paused_connections_be_read_again() -> None:
+    for leave in ("time-out", "close", "seal"):
+        play = Play(bytes_max=2 * len(reply(1)))
+        for number in range(3):
+            play.park(100 * (number + 1), number)
+        assert play.connection.pauses, leave
+        play.clock.advance(5000)
+        {"time-out": play.acks.expire, "close": play.acks.close, "seal": play.acks.seal}[leave]()
+        assert not play.connection.pauses and len(play.acks) == 0, leave
+
+
+def test_what_was_parked_while_the_serving_lease_was_over_leaves_when_it_is_back() -> None:
+    play = Play(bytes_max=2 * len(reply(1)))
+    serves = False
+    play.acks = Acks(play.written, play.clock, AckLimits(5.0, 2 * len(reply(1))), flush_is_late, lambda: serves)
+    for number in range(3):
+        play.park(100 * (number + 1), number)
+    play.acks.expire()
+    assert play.opaques() == [] and play.connection.pauses
+    serves = True
+    play.clock.advance(5000)  # on a quiet broker no mark moves that would release them
+    play.acks.expire()
+    assert [command.code for command in play.connection.take()] == [0, 0, 0] and not play.connection.pauses
+    assert (play.acks.acked, play.acks.late) == (3, 0)
+
+
 def test_waiting_is_measured_per_message() -> None:
     play = Play()
     play.park(100, 1, 2, 3)

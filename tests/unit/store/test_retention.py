@@ -140,3 +140,49 @@ def test_above_the_last_limit_nothing_is_written_until_there_is_room() -> None:
     clock.advance(1_001)
     store.tick(clock.now_ms())
     store.append([message()])
+
+
+class _Full:
+    """A disk of which this share is in use, whatever is removed."""
+
+    def __init__(self, used: float) -> None:
+        self.used = used
+
+    def usage(self, root: str) -> tuple[int, int]:
+        return 1_000_000, int(1_000_000 * (1 - self.used))
+
+    def modified_ms(self, path: str) -> int:
+        return 1 << 60
+
+
+@pytest.mark.parametrize(("share", "segments"), [(1.0, 3), (0.5, 3)])
+def test_forced_removal_pauses_when_what_it_removes_is_copied_to_the_logs_end(
+    tmp_path: Path, share: float, segments: int
+) -> None:
+    clock = SimClock()
+    store = opened(small(tmp_path, flush_full_ms=1000, clean_forcibly=True), clock)
+    for number in range(70):
+        store.append([message(body=b"%d" % number + b"." * 900)])
+    store.retention._disk = _Full(0.87)  # type: ignore[assignment]
+    owed = 0
+
+    def first_owed() -> int | None:
+        return owed
+
+    store.retention.owe(first_owed)
+    dropped = 0
+    for _ in range(50):
+        for _ in range(8):
+            store.append([message(body=b"." * 900)])
+        limit, before = store.retention.carry_below(), store.stats().log_start
+        for _ in range(int((max(limit, owed) - owed) * share / 1000)):
+            store.append([message(body=b"." * 900)], is_owed=True)
+        owed = max(owed, limit)
+        clock.advance(2000)
+        store.tick(clock.now_ms())
+        dropped += (store.stats().log_start - before) // 16384
+    assert (dropped <= segments) == (share == 1.0), dropped
+    clock.advance(600_000)
+    store.tick(clock.now_ms())
+    store.tick(clock.now_ms())
+    assert store.retention.carry_below() > store.stats().log_start, "it is tried again"

@@ -136,7 +136,11 @@ class Acks:
         self._let_read()
 
     def expire(self) -> None:
-        """Answer replies that waited too long with "outcome unknown"; to be called every 100 ms or so."""
+        """Answer replies that waited too long with "outcome unknown"; to be called every 100 ms or so.
+
+        What the mark has passed is released first: it was parked, or kept, while the serving lease was over.
+        """
+        self.release(self.mark.offset)
         oldest = self._clock.monotonic() - self._limits.wait_s
         while self._queue and self._queue[0].since <= oldest:
             self._answer_unknown(f"not confirmed within {self._limits.wait_s:g} s; the outcome is unknown")

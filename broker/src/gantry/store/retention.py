@@ -3,7 +3,7 @@
 Every ten seconds the oldest segments are looked at, at most ten, and it is decided how many go (`count_to_drop`):
 those that were last written longer ago than the reserve, at the hours set for it, or at any hour when the disk is
 fuller than the first limit or an administrator asked; above the second limit as many of the oldest, whatever their
-age, as bring the disk below it.  Above the third limit nothing is written any more until there is room, but for what is
+age, as bring the disk below it (with a pause of ten minutes when nearly all of the last ones was owed and copied).  Above the third limit nothing is written any more until there is room, but for what is
 owed.
 
 Not removed: the segment that is written to, segments that are not flushed and dispatched, and segments with records
@@ -35,6 +35,9 @@ _PERIOD_FULL_S = 1.0
 SEGMENTS_MAX = 10
 # RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES: so many passes at any hour follow an administrator's request.
 _PASSES_BY_HAND = 20
+# Forced removal gains nothing where nearly all that goes is copied to the log's end; then it pauses.
+_FUTILE_SHARE = 0.9
+_FUTILE_S = 600.0
 
 
 class DiskView(NamedTuple):
@@ -87,6 +90,9 @@ class Retention:
         self._by_hand = 0  # passes at any hour that are left of an administrator's request
         self._wanted = 0  # what ends up to here is to go
         self._owed: list[Callable[[], int | None]] = []
+        self.carried_bytes = 0  # copied to the log's end, and
+        self._dropped_bytes = 0  # removed, since the last forced removal began
+        self._futile_until_s = 0.0
 
     @property
     def refuses_writes(self) -> bool:
@@ -169,14 +175,28 @@ class Retention:
             return
         is_hour = self._by_hand > 0 or localtime(now_ms // 1000).tm_hour in self._settings.delete_hours
         count = count_to_drop(self.seen, now_ms, is_hour, self._settings)
+        expired = expired_count(self.seen, now_ms, self._settings)
+        if count > expired:
+            count = self._forced(count) or (expired if is_hour or self.seen.used > self._settings.disk_used_max else 0)
         self._by_hand = max(self._by_hand - 1, 0) if count else 0
         self._wanted = self._log.start + count * self._settings.segment_bytes if count else 0
+
+    def _forced(self, count: int) -> int:
+        """Return how many of the oldest go whatever their age; 0 for a while after that gained nothing."""
+        if self._wanted > self._log.start:
+            return count  # the last ones are still going
+        now_s = self._clock.monotonic()
+        if self._dropped_bytes and self.carried_bytes > _FUTILE_SHARE * self._dropped_bytes:
+            self._futile_until_s = now_s + _FUTILE_S
+        self._dropped_bytes = self.carried_bytes = 0
+        return 0 if now_s < self._futile_until_s else count
 
     def _drop(self, durable_end: int) -> None:
         end = self._log.start + self._settings.segment_bytes
         owed = self.owed_from()
         if end > min(self._wanted, durable_end) or (owed is not None and owed < end):
             return
+        self._dropped_bytes += self._settings.segment_bytes
         self.dropping.drop_first()
         if self._by_hand and self._log.start >= self._wanted:
             # After an administrator's request the next pass does not wait for the period, as long as there is more.

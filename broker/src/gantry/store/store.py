@@ -108,6 +108,8 @@ class Store:
         heads.update(given)
         self._store_ms = store_ms
         self._checkpoint.times.note(end, store_ms)
+        if is_owed:
+            self.retention.carried_bytes += end - self.written.offset
         self.written.advance(end)
         return end
 
