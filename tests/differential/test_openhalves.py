@@ -56,9 +56,9 @@ def entry(leaves: SimpleNamespace, text: bytes, queue_offset: int, born_ms: int)
     )
 
 
-def half(leaves: SimpleNamespace, text: bytes, offset: int, born_ms: int = 1, size: int = 300) -> Any:
+def half(leaves: SimpleNamespace, text: bytes, offset: int, store_ms: int = 5000, size: int = 300) -> Any:
     facts = leaves.halves.HalfFacts(text, offset)
-    return leaves.openhalves.OpenHalf(offset, (4711 + 300 * offset, size), facts, born_ms, 5000)
+    return leaves.openhalves.OpenHalf(offset, (4711 + 300 * offset, size), facts, store_ms)
 
 
 def shown(one: Any) -> list[object]:
@@ -198,7 +198,7 @@ def test_a_record_of_another_place_or_size_is_not_the_half_s(by: int, longer: in
 def test_how_ends_are_counted(drawn: list[tuple[int, str, int]], now_ms: int) -> None:
     def counted(leaves: SimpleNamespace) -> object:
         ends = [leaves.frames.End(kind=kind) for kind, _, _ in drawn]
-        halves = [half(leaves, b"REAL_TOPIC\x01%b\x02" % topic.encode(), 1, born_ms) for _, topic, born_ms in drawn]
+        halves = [half(leaves, b"REAL_TOPIC\x01%b\x02" % topic.encode(), 1, store_ms) for _, topic, store_ms in drawn]
         return leaves.openhalves.tally(ends, halves, now_ms, BOUNDS_S)
 
     same_outcome(lambda: counted(pure), lambda: counted(compiled))

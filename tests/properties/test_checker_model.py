@@ -34,7 +34,6 @@ class Known:
 
     root: int
     current: int
-    born_ms: int
     since_ms: int
     immunity_s: int | None
     checks: int = 0
@@ -63,10 +62,10 @@ class CheckerMachine(RuleBasedStateMachine):
 
     # -- what happens
 
-    @rule(target=roots, immunity_s=st.one_of(st.none(), st.integers(0, 100)), skew_ms=st.integers(-20_000, 20_000))
-    def half(self, immunity_s: int | None, skew_ms: int) -> int:
+    @rule(target=roots, immunity_s=st.one_of(st.none(), st.integers(0, 100)))
+    def half(self, immunity_s: int | None) -> int:
         root = self.halves
-        known = Known(root, root, self.now_ms + skew_ms, self.now_ms, immunity_s)
+        known = Known(root, root, self.now_ms, immunity_s)
         self.known[root] = known
         self._append_half(known, is_rearmed=False)
         self._dispatch(self.log[-1:])
@@ -134,7 +133,7 @@ class CheckerMachine(RuleBasedStateMachine):
     def look_at_all(self, has_channel: bool) -> None:
         for half in list(self.book.open.values()):
             known = self.known[half.root]
-            decision = decide(half, self.now_ms, _RULES)
+            decision = decide(half, self.now_ms - half.since_ms, _RULES)
             assert decision is self._expected(known), (decision, known)
             if decision is CheckAction.ASK and has_channel:
                 half.checks += 1
@@ -211,7 +210,7 @@ class CheckerMachine(RuleBasedStateMachine):
         for root, known in open_ones.items():
             half = found[root]
             assert half.current == known.current and self.book.find(root) is half
-            assert (half.born_ms, half.since_ms) == (known.born_ms, known.since_ms)
+            assert half.since_ms == known.since_ms
         for known in self.known.values():
             assert self.book.outcome(known.root) in (known.outcome, None)
             if known.root >= self.book.map.base:
@@ -232,12 +231,11 @@ class CheckerMachine(RuleBasedStateMachine):
     # -- how
 
     def _expected(self, known: Known) -> CheckAction:
-        age_ms = self.now_ms - known.born_ms
+        age_ms = self.now_ms - known.since_ms
         immunity_ms = 6_000 if known.immunity_s is None else known.immunity_s * 1000
-        is_immune = age_ms >= 0 and age_ms <= immunity_ms
-        if is_immune:
+        if age_ms <= immunity_ms:
             return CheckAction.WAIT
-        if self.now_ms > known.since_ms + 3_600_000:
+        if age_ms > 3_600_000:
             return CheckAction.GIVE_UP
         return CheckAction.UNANSWERED if known.checks >= 3 else CheckAction.ASK
 
@@ -253,7 +251,7 @@ class CheckerMachine(RuleBasedStateMachine):
             text += b"GANTRY_TX_SINCE_MS\x01%d\x02" % known.since_ms
             if is_rearmed:
                 text += b"GANTRY_TX_REARMED\x011\x02"
-        self.log.append(("half", self.halves, (text, self.log_end, known.born_ms, self.now_ms)))
+        self.log.append(("half", self.halves, (text, self.log_end, self.now_ms)))
         self.halves += 1
         self.log_end += 1
 
@@ -277,9 +275,9 @@ class CheckerMachine(RuleBasedStateMachine):
             self.book.add_op(offset, contents)
             return
         assert isinstance(contents, tuple)
-        text, log_offset, born_ms, store_ms = contents
+        text, log_offset, store_ms = contents
         facts = HalfFacts(text, offset)
-        self.book.add_half(OpenHalf(offset, (log_offset, 1), facts, born_ms, store_ms), facts.is_rearmed)
+        self.book.add_half(OpenHalf(offset, (log_offset, 1), facts, store_ms), facts.is_rearmed)
 
 
 CheckerMachine.TestCase.settings = settings(max_examples=_EXAMPLES, stateful_step_count=30, deadline=None)

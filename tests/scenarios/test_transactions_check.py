@@ -51,15 +51,6 @@ def test_the_cloud_s_first_check_comes_with_the_tick_after_its_immunity_time() -
     assert asked == [0, 0, 1]
 
 
-def test_a_half_born_in_the_future_is_not_immune() -> None:
-    play = TransactionPlay()
-    play.join()
-    play.clock.jump(_H)
-    play.half(key="k", CHECK_IMMUNITY_TIME_IN_SECONDS="600")
-    play.clock.jump(-_H)
-    assert [question.key for question in play.run_pass(0)] == ["k"]
-
-
 def test_it_is_given_up_after_fifteen_checks_and_can_be_armed_again() -> None:
     play = TransactionPlay()
     play.join()

@@ -23,7 +23,7 @@ _TEXT = b"PGROUP\x01payers\x02REAL_TOPIC\x01orders\x02UNIQ_KEY\x01%032d\x02"
 def _enter(book: Book, offset: int) -> None:
     facts = HalfFacts(_TEXT % offset, offset)
     facts.group, facts.topic = "payers", "orders"
-    book.add_half(OpenHalf(offset, (offset * 500, 500), facts, 10**12 + offset, 10**12 + offset), False)
+    book.add_half(OpenHalf(offset, (offset * 500, 500), facts, 10**12 + offset), False)
 
 
 def test_an_open_half_takes_half_a_kilobyte() -> None:
@@ -52,7 +52,7 @@ def test_settled_halves_behind_an_open_one_cost_a_pass_nothing_and_no_memory(cou
     assert book.map.bytes <= count / 4 + 100 and not book._moved, "two bits a half"
     assert [half.root for half in islice(book.must_move(CheckPolicy(), 0), 64)] == [0]
     copy = HalfFacts(_TEXT % 0 + b"TRAN_PREPARED_QUEUE_OFFSET\x010\x02", count + 1)
-    book.add_half(OpenHalf(count + 1, (1, 1), copy, 0, 0), False)
+    book.add_half(OpenHalf(count + 1, (1, 1), copy, 0), False)
     assert (book.half_offset, book.op_offset) == (count + 1, count // 50)
 
 

@@ -20,6 +20,7 @@ from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.append.batch import Appender, MessageStamp
 from gantry.append.writing import GATE_DISK_FULL
+from gantry.clock import SteadyClock
 from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
@@ -83,7 +84,9 @@ class DelayPlay:
         """A new life on the disk."""
         self.disk.now_ms = self.clock.now_ms
         self.background = InlineBackground(at_once=self.settings.flush is Flush.ASYNC)
-        self.store = open_store(self.settings, self.disk, self.clock, self.background)
+        self.steady = SteadyClock(self.clock)
+        self.store = open_store(self.settings, self.disk, self.steady, self.background)
+        self.steady.reach(self.store.latest_ms)
         self.store.confirm_locally()
         self.topics = Topics(self.topic_state, self.clock, TopicSettings("b", "c"))
         self.topics.adopt(self.store.queues())

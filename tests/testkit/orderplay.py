@@ -16,6 +16,7 @@ from typing import Any
 
 from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import WriteGate
+from gantry.clock import SteadyClock
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.pull import PullChecks
 from gantry.leaves import frames, properties
@@ -74,7 +75,9 @@ class OrderPlay:
         """A new life on the disk."""
         self.disk.now_ms = self.clock.now_ms
         self.background = InlineBackground(at_once=self.settings.flush is Flush.ASYNC)
-        self.store = open_store(self.settings, self.disk, self.clock, self.background)
+        self.steady = SteadyClock(self.clock)
+        self.store = open_store(self.settings, self.disk, self.steady, self.background)
+        self.steady.reach(self.store.latest_ms)
         self.store.confirm_locally()
         self.topics = Topics(MemoryState(), self.clock, TopicSettings(BROKER, "c"))
         self.topics.put(TopicConfig(TOPIC, read_queues=1, write_queues=1))
@@ -94,7 +97,7 @@ class OrderPlay:
             self.offsets,
             self.acks,
             WriteGate(),
-            self.clock,
+            self.steady,
             PopRules(BROKER, "c"),
             lambda cause, text: None,
             GroupStarts(self.offsets, self.topics, self.store, self.store.settings.warm_bytes),

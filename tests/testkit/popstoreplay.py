@@ -70,7 +70,7 @@ class PopPlay(DelayPlay):
             self.offsets,
             self.acks,
             self.gate,
-            self.clock,
+            self.steady,
             RULES,
             self._say,
             GroupStarts(self.offsets, self.topics, self.store, self.store.settings.warm_bytes),

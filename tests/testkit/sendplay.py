@@ -5,6 +5,7 @@ from __future__ import annotations
 from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.append.batch import Appender, MessageStamp
+from gantry.clock import SteadyClock
 from gantry.errors import DiskFullError
 from gantry.leaves import frames, properties
 from gantry.metadata.groups import Groups, GroupSettings
@@ -49,7 +50,7 @@ class SendPlay:
         self._keys = 0
         self.appender = Appender(self.store, self.acks, self.gate, self.marks, self._unique_key)
         self.plain_groups: list[str] = []  # who sent what is no half
-        self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
+        self.delays = DelayIntake(SteadyClock(self.clock), DelayRules(), lambda: 0, "b")
         intake = HalfIntake(lambda: 0, 1, self.plain_groups.append)
         self.sending = SendHandler(self.admission, self.appender, batch_messages_max, intake, self.delays)
         self.connection = FakeConnection()

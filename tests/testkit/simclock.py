@@ -5,6 +5,10 @@ from __future__ import annotations
 # Some afternoon; a test that depends on the value is wrong.
 _START_MS = 1_700_000_000_000
 
+SECOND_MS, HOUR_MS, YEARS_MS = 1000, 3_600_000, 24 * 365 * 86_400_000
+# By how much a clock is wrong: a little, a time zone, an empty battery.
+SKEWS_MS = (-YEARS_MS, -HOUR_MS, -SECOND_MS, SECOND_MS, HOUR_MS, YEARS_MS)
+
 
 class SimClock:
     """Both times move together unless a test lets the wall clock jump."""

@@ -19,6 +19,7 @@ from typing import NamedTuple, TypeVar
 from gantry.append.acks import AckLimits, Acks, flush_is_late
 from gantry.append.admit import Admission, MessageLimits, WriteGate
 from gantry.append.batch import Appender, MessageStamp
+from gantry.clock import SteadyClock
 from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
@@ -106,7 +107,9 @@ class TransactionPlay:
         """A new life on the disk."""
         self.disk.now_ms = self.clock.now_ms
         self.background = InlineBackground(at_once=self.settings.flush is Flush.ASYNC)
-        self.store = open_store(self.settings, self.disk, self.clock, self.background)
+        self.steady = SteadyClock(self.clock)
+        self.store = open_store(self.settings, self.disk, self.steady, self.background)
+        self.steady.reach(self.store.latest_ms)
         self.store.confirm_locally()
         hold_to_it(self.store)
         topics, groups, offsets, _ = self.states
@@ -121,7 +124,7 @@ class TransactionPlay:
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20), flush_is_late, None)
         appender = Appender(self.store, self.acks, self.gate, marks, lambda: "made")
         self.settling = Settling(
-            self.store, Book(), self.acks, self.gate, self.topics, self.clock, self._soon.append
+            self.store, Book(), self.acks, self.gate, self.topics, self.steady, self._soon.append
         )
         outside = CheckContext(
             lambda group: self.producers if group == GROUP else [],
@@ -131,16 +134,16 @@ class TransactionPlay:
         )
         copies = Copies(self.group, self._caught_up, lambda: lambda: True)
         state = self.states[3]
-        self.batches = batches_of(self.settling, self.store, state, self.gate, self.clock, copies)
+        self.batches = batches_of(self.settling, self.store, state, self.gate, self.steady, copies)
         self.service = CheckService(
-            self.store, self.offsets, self.clock, self.settling, self.rules, outside, self.batches.decisions
+            self.store, self.offsets, self.steady, self.settling, self.rules, outside, self.batches.decisions
         )
-        self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, self.group)
+        self.delays = DelayIntake(self.steady, DelayRules(), lambda: 0, self.group)
         self.settling.redirect = self.delays.redirect
         intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
         self.sending = SendHandler(admission, appender, 100, intake, self.delays)
         self.ends = Ends(self.settling, self.store)
-        self.handlers = TransactionHandlers(self.service, self.store, self.clock)
+        self.handlers = TransactionHandlers(self.service, self.store, self.steady)
         self.connection = FakeConnection()
         for _ in self.service.recover():
             pass
@@ -208,7 +211,8 @@ class TransactionPlay:
             self._soon.pop(0)()
 
     def half(
-        self, body: bytes = b"paid", key: str = "", topic: str = TOPIC, queue_id: int = 0, **pairs: str
+        self, body: bytes = b"paid", key: str = "", topic: str = TOPIC, queue_id: int = 0, born_ms: int | None = None,
+        **pairs: str,
     ) -> Half:
         """Send one; under SYNC_FLUSH the code is -1 until it is flushed."""
         opaque = next(self._opaques)
@@ -225,7 +229,7 @@ class TransactionPlay:
             default_topic=names.TEMPLATE_TOPIC,
             queue_id=queue_id,
             sys_flag=4,
-            born_ms=self.clock.now_ms(),
+            born_ms=self.clock.now_ms() if born_ms is None else born_ms,
             properties=text,
             body=body,
             traits=traits,

@@ -106,13 +106,12 @@ def test_a_pop_yields_after_a_millisecond_among_ended_messages_and_goes_on() -> 
     play.clock.advance(10_000)
     play.put(b"young", 1)
     clock, taker = play.clock, play.pops.pops.taker
-    monotonic = clock.monotonic
 
     def later() -> float:
         clock.advance(1)
-        return monotonic()
+        return clock.monotonic()
 
-    clock.monotonic = later  # type: ignore[method-assign]
+    play.steady.monotonic = later
     wish = Wish(GROUP, QUEUE, -1, 16, 30_000, 0, None, is_by_priority=True)
     catch = taker.take(wish)
     assert isinstance(catch, Catch) and catch.is_unread and not catch.taken

@@ -170,7 +170,7 @@ def test_a_run_that_finds_no_room_is_refused_as_a_whole_and_nothing_has_ended() 
 
 
 def one(play: TransactionPlay, size: int) -> EndRun:
-    half = OpenHalf(0, (0, size), HalfFacts(b"", 0), 0, 0)
+    half = OpenHalf(0, (0, size), HalfFacts(b"", 0), 0)
     return EndRun(play.connection, [frames.End()], [half], size)  # type: ignore[arg-type]
 
 
@@ -219,7 +219,7 @@ def test_a_record_that_is_not_the_half_s_is_not_laid_out(by: int, longer: int, l
     send.queue_offset = 1
     log = bytearray(records.size_of(send) + 1)
     end = records.encode_run(log, 0, 4711 + by, [send], 9, bytes(8))
-    half = openhalves.OpenHalf(1, (4711, end + longer), HalfFacts(text, 1), 0, 0)
+    half = openhalves.OpenHalf(1, (4711, end + longer), HalfFacts(text, 1), 0)
     stretch, stamp = (memoryview(log), 4711, 4711 + len(log)), ("OPS", 77, bytes(8))
     found = openhalves.lay_out([frames.End(kind=COMMIT)], [half], ({1: half}, {}), stretch, lambda _: 1, stamp)
     assert (0 if found is None else len(found[0])) == laid

@@ -29,7 +29,7 @@ class Moving:
         self.book.begin(0, 0)
         for number in range(count):
             facts = halves.HalfFacts(TEXT, number)
-            self.book.add_half(openhalves.OpenHalf(number, (number * 200, 200), facts, 1, 1), False)
+            self.book.add_half(openhalves.OpenHalf(number, (number * 200, 200), facts, 1), False)
         self.later: list[Callable[[], None]] = []
         self.written: list[int] = []
         self.unreadable: set[int] = set()
@@ -60,7 +60,7 @@ class Moving:
             self.written.append(root)
             if not self.undispatched:
                 facts = halves.HalfFacts(TEXT + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % root, self.book.half_end)
-                copy = openhalves.OpenHalf(self.book.half_end, (2 * SEGMENT, 200), facts, 1, 1)
+                copy = openhalves.OpenHalf(self.book.half_end, (2 * SEGMENT, 200), facts, 1)
                 self.book.add_half(copy, False)
         return self.has_room
 

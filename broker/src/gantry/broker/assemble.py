@@ -22,7 +22,6 @@ registered in this file:
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -93,7 +92,6 @@ from gantry.metadata.group_handlers import GroupHandlers
 from gantry.metadata.notices import ChangeNotices
 from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.topic_handlers import TopicHandlers
-from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE
 from gantry.pop.held import HeldRequests
 from gantry.pop.modes import Modes
@@ -129,6 +127,10 @@ class Opened:
     addresses: Addresses
     ground: Ground | None = None  # of a member of a group
 
+    def __post_init__(self) -> None:
+        # No stored time is ahead of the clock from here on, whichever broker's clock it was of.
+        self.machine.steady.reach(self.store.latest_ms)
+
     @property
     def member(self) -> Membership | None:
         """The member of a group that this broker is; None without a group."""
@@ -156,7 +158,7 @@ def assemble(
 
     fail, restart: called with the reason when the process has to end, or the broker has to start again.
     """
-    store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
+    store, packed, clock = opened.store, opened.addresses.packed, opened.machine.steady
     live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity(opened.may_serve)
     complaints, durably = Complaints(log, clock), Durably(config.messages.ack_wait_s)
     state = tables.states(store_root(config), opened.machine.disk, opened.background.housekeeper, complaints, durably)
@@ -175,15 +177,17 @@ def assemble(
     marks = MessageStamp(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = _acks(config, opened)
-    appender = Appender(store, acks, gate, marks, _unique_ids(opened, opened.machine).next)
+    appender = Appender(store, acks, gate, marks, opened.machine.unique_ids(packed[:-4]).next)
     turns = Turns()
     settling = Settling(store, Book(), acks, gate, topics, clock, turns.soon)
     copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
     batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions)
-    delays = DelayService(store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say)
+    delays = DelayService(
+        store, state("delayOffset.json"), topics, gate, opened.machine.clock, delay_rules(config), complaints.say
+    )
     delay_intake = DelayIntake(
-        clock, delays.rules, lambda: waiting(store, delays.book), config.name, topics.is_http_queue
+        opened.machine.clock, delays.rules, lambda: waiting(store, delays.book), config.name, topics.is_http_queue
     )
     settling.redirect = delay_intake.redirect
     intake = HalfIntake(
@@ -245,7 +249,7 @@ def assemble(
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
         batches=batches,
-        delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
+        delays=DelayHandlers(delays, store, acks, topics, opened.machine.clock, config.name),
         pops=pops.pops,
         popped=pops.acks,
         assignments=assignments(live, shared, progress.routes, clients),
@@ -330,10 +334,6 @@ def _acks(config: BrokerConfig, opened: Opened) -> Acks:
         flush_is_late if mastership is None else mastership.why_late,
         opened.may_serve if needs_lease else None,
     )
-
-
-def _unique_ids(opened: Opened, machine: Machine) -> UniqueIds:
-    return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
 
 
 def _hear_store(store: Store, durably: Durably, fail: Callable[[str], None]) -> None:

@@ -275,7 +275,7 @@ class Broker:
         self._lock = lock_folder(machine.disk, settings.root)
         settings = settings_of_folder(self._config, machine.disk, settings)
         await self.member_lifecycle.prepare(settings)
-        opening = Opening(settings, machine.disk, machine.clock, self._background, is_locked=True)
+        opening = Opening(settings, machine.disk, machine.steady, self._background, is_locked=True)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
             await asyncio.sleep(0)

@@ -7,6 +7,7 @@ broker uses.  A simulation passes its own of each, and runs the same parts, conn
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import secrets
 import time
@@ -17,7 +18,8 @@ from typing import NamedTuple
 from gantry.broker.registers import open_register
 from gantry.broker.settings.ports import Addresses, Reserved, reserve
 from gantry.broker.settings.sections import NetworkConfig, ReplicationConfig
-from gantry.clock import Clock, SystemClock
+from gantry.clock import Clock, SteadyClock, SystemClock
+from gantry.model.ids import UniqueIds
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register
 from gantry.store.background import Background, ThreadBackground
@@ -91,6 +93,7 @@ class Carrying:
 class Machine:
     """The environment of one broker; the defaults are the real ones.
 
+    steady       made of `clock`; the same for brokers that start again in the process
     background   makes the threads for blocking calls
     reserve      reserves the ports, see `ports`
     chance       source of ids that must not repeat between processes, and of jitter
@@ -102,6 +105,7 @@ class Machine:
     """
 
     clock: Clock = field(default_factory=SystemClock)
+    steady: SteadyClock = field(init=False)
     disk: Disk = field(default_factory=RealDisk)
     background: Callable[[Disk], Background] = threads
     reserve: Reserve = reserve
@@ -111,3 +115,10 @@ class Machine:
     register: Callable[[ReplicationConfig, Disk], Register] = open_register
     wanted_s: Callable[[], float] = wanted_s
     carrying: Carrying | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steady", SteadyClock(self.clock))
+
+    def unique_ids(self, address: bytes) -> UniqueIds:
+        """Return a maker of ids that no other process makes; address: this machine's, packed."""
+        return UniqueIds(address, os.getpid(), self.chance.getrandbits(32), self.clock)

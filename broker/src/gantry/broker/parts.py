@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gantry.broker.role.slave_role import SlaveRole
     from gantry.broker.settings.live import LiveConfig
     from gantry.broker.stalled import StalledDisk
-    from gantry.clock import Clock
+    from gantry.clock import SteadyClock
     from gantry.consume.filterdata import ConsumerFilters
     from gantry.consume.handlers import PullHandlers
     from gantry.consume.locks import QueueLocks
@@ -59,7 +59,7 @@ class Serving:
 class Parts:
     """All parts around one opened store; made by `assemble`."""
 
-    clock: Clock
+    clock: SteadyClock
     live: LiveConfig
     store: Store
     topics: Topics

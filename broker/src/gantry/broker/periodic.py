@@ -58,7 +58,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         parts.delays.retry()
 
     return [
-        Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.now_ms())),
+        Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.look())),
         Job("late acks", _ACKS_S, parts.acks.expire),
         Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
         Job("held pops", _HELD_S, lambda: parts.pops.polling.held.sweep(clock.monotonic())),

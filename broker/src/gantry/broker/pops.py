@@ -37,7 +37,7 @@ def make_pops(
         shared.offsets,
         shared.acks,
         shared.gate,
-        machine.clock,
+        machine.steady,
         pop_rules(config),
         say,
         shared.progress.starts,

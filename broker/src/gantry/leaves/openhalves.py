@@ -54,7 +54,8 @@ Stretch = tuple[memoryview, int, int]
 Stamp = tuple[str, int, bytes]
 """What op messages have in common: topic, birth time, host."""
 Tally = dict[str, tuple[int, int, float, list[int]]]
-"""By topic: commits, rollbacks, seconds from birth to commit in all, and commits by the bounds of those seconds."""
+"""By topic: commits, rollbacks, seconds from the half's store time to the commit in all, and commits by the bounds of
+those seconds."""
 
 
 class OpenHalf:
@@ -66,7 +67,6 @@ class OpenHalf:
     __slots__ = (
         "batch",
         "batch_text",
-        "born_ms",
         "checks",
         "current",
         "group",
@@ -80,7 +80,7 @@ class OpenHalf:
         "topic",
     )
 
-    def __init__(self, current: int, place: tuple[int, int], facts: HalfFacts, born_ms: int, store_ms: int) -> None:
+    def __init__(self, current: int, place: tuple[int, int], facts: HalfFacts, store_ms: int) -> None:
         self.root = facts.root
         self.current = current
         self.log_offset, self.size = place
@@ -88,7 +88,6 @@ class OpenHalf:
         self.queue_id = facts.queue_id
         self.checks = facts.checks
         self.immunity_ms = facts.immunity_ms
-        self.born_ms = born_ms
         self.since_ms = facts.since_ms or store_ms
         self.placed_ms = store_ms
         self.batch_text = facts.batch
@@ -98,7 +97,7 @@ class OpenHalf:
     def of(record: Record, facts: HalfFacts) -> OpenHalf:
         """Make an OpenHalf of a record; whether the transaction is still open is not checked."""
         place = record.log_offset, record.size
-        return OpenHalf(record.queue_offset, place, facts, record.born_ms, record.store_ms)
+        return OpenHalf(record.queue_offset, place, facts, record.store_ms)
 
 
 def enter(
@@ -116,7 +115,7 @@ def enter(
         facts = HalfFacts(entry.properties, offset)
         if offset != half_end or facts.root != offset or facts.batch:
             break
-        half = OpenHalf(offset, (entry.log_offset, entry.size), facts, entry.born_ms, entry.store_ms)
+        half = OpenHalf(offset, (entry.log_offset, entry.size), facts, entry.store_ms)
         is_open[offset] = half
         topics[half.topic] = topics.get(half.topic, 0) + 1
         half_end += 1
@@ -224,12 +223,12 @@ def op_message(stamp: Stamp, body: bytes, key: bytes, state: bytes) -> Send:
 
 
 def tally(ends: Sequence[End], halves: Sequence[OpenHalf], now_ms: int, bounds_s: tuple[float, ...]) -> Tally:
-    """Count ends by the topics of their halves; commits also by the seconds since the half was born."""
+    """Count ends by the topics of their halves; commits also by the seconds since the half was stored."""
     found: Tally = {}
     for end, half in zip(ends, halves, strict=True):
         commits, rollbacks, total_s, latencies = found.get(half.topic) or (0, 0, 0.0, [0] * (len(bounds_s) + 1))
         if end.kind == COMMIT:
-            seconds = max(0.0, (now_ms - half.born_ms) / 1000)
+            seconds = max(0.0, (now_ms - half.since_ms) / 1000)
             latencies[bisect_left(bounds_s, seconds)] += 1
             found[half.topic] = commits + 1, rollbacks, total_s + seconds, latencies
         else:

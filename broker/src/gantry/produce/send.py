@@ -107,7 +107,8 @@ class SendHandler:
         gathered, self.gathered, self._gathered_bytes = self.gathered, [], 0
         halves, self._gathered_halves = self._gathered_halves, []
         delayed, self._gathered_delayed = self._gathered_delayed, []
-        self._delays.appended()
+        if self._delays.hidden:
+            self._delays.appended()
         if not gathered:
             return
         self._under_way = gathered

@@ -62,7 +62,7 @@ class DelayIntake:
         self._clock = clock
         self._rules = rules
         self._waiting = waiting
-        self._hidden = 0  # timer messages that are to be appended
+        self.hidden = 0  # timer messages that are to be appended
         self._broker_name = broker_name
         self._is_http_queue = is_http_queue
 
@@ -99,7 +99,7 @@ class DelayIntake:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"delivery in {ahead_ms / 1000:.0f} s, {allowed_ms // 1000} s ahead are allowed",
             )
-        if self._waiting() + self._hidden >= rules.pending_max:
+        if self._waiting() + self.hidden >= rules.pending_max:
             return Refusal(
                 ResponseCode.SYSTEM_ERROR,
                 f"{rules.pending_max} messages wait for a time of their own, which is the limit; "
@@ -117,11 +117,11 @@ class DelayIntake:
 
     def hid(self, sends: Sequence[Send]) -> None:
         """Count these hidden messages, which are to be appended."""
-        self._hidden += [send.topic for send in sends].count(names.TIMER_TOPIC)
+        self.hidden += [send.topic for send in sends].count(names.TIMER_TOPIC)
 
     def appended(self) -> None:
         """Count no message as hidden any more: the log has them, or they were refused."""
-        self._hidden = 0
+        self.hidden = 0
 
     def redirect(self, send: Send) -> None:
         """Disguise a message that may not be refused any more (a committed half) unless it is due."""
@@ -141,7 +141,7 @@ class DelayIntake:
         """
         rules = self._rules
         ahead_ms_max = rules.delay_max_ms if rules.has_times else -1
-        room = max(0, rules.pending_max - self._waiting() - self._hidden)
+        room = max(0, rules.pending_max - self._waiting() - self.hidden)
         return delays.hide(sends, self._clock.now_ms(), len(rules.levels_ms), ahead_ms_max, room, _TOPICS)
 
     def handles(self, sends: Sequence[Send]) -> Sequence[bytes]:

@@ -139,6 +139,11 @@ class Store:
         return end
 
     @property
+    def latest_ms(self) -> int:
+        """Return the store time of the newest message; 0 in an empty log."""
+        return self._store_ms
+
+    @property
     def is_short(self) -> bool:
         """Whether there is no room for the next segment of the log."""
         return self._log.is_short

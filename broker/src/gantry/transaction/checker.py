@@ -13,11 +13,11 @@ Two positions follow, from which a start reads again (and ops from its first hal
     op offset      everything before it names only halves before the half offset
 
 `decide` returns what an open half needs now: nothing, a check with its producers, or to be given up.  A half is not
-checked before its immunity time (the message's own, or the broker's) is over; a half with a born time in the future (a
-clock is wrong) is not immune.  An immune half is skipped in memory and not appended again.  A half is given up when it
-was checked `checks_max` times without an answer, or when it is too old.  A check counts only when it was written to a
-connection; while no producer of the group is connected, the half waits.  `must_move` returns which halves are to be put
-back, so that the half offset moves on, and a start does not have to read more and more.
+checked before its immunity time (the message's own, or the broker's) is over, counted from its store time; its born
+time is of the producer's clock, and no rule uses it.  An immune half is skipped in memory and not appended again.  A
+half is given up when it was checked `checks_max` times without an answer, or when it is too old.  A check counts only
+when it was written to a connection; while no producer of the group is connected, the half waits.  `must_move` returns
+which halves are to be put back, so that the half offset moves on, and a start does not have to read more and more.
 
 Halves of a sink's batches (`batches`) are never checked nor given up, however old: they end as `decisions` says, and
 until then they stay open.
@@ -73,14 +73,13 @@ class CheckAction(enum.Enum):
     JUDGE = "judge"  # a part of a batch: the sink's decision counts, and no producer is asked
 
 
-def decide(half: OpenHalf, now_ms: int, rules: CheckPolicy) -> CheckAction:
-    """Return what has to be done with the half; `now_ms` is the wall clock."""
+def decide(half: OpenHalf, age_ms: int, rules: CheckPolicy) -> CheckAction:
+    """Return what has to be done with the half; `age_ms` is the time that has passed since its `since_ms`."""
     if half.batch is not None:
         return CheckAction.JUDGE
-    immunity_ms = immunity_of(half, rules)
-    if 0 <= now_ms - half.born_ms <= immunity_ms:
+    if age_ms <= immunity_of(half, rules):
         return CheckAction.WAIT
-    if now_ms - half.since_ms > rules.age_max_ms:
+    if age_ms > rules.age_max_ms:
         return CheckAction.GIVE_UP
     if rules.checks_max and half.checks >= rules.checks_max:
         return CheckAction.UNANSWERED
@@ -88,7 +87,7 @@ def decide(half: OpenHalf, now_ms: int, rules: CheckPolicy) -> CheckAction:
 
 
 def immunity_of(half: OpenHalf, rules: CheckPolicy) -> int:
-    """Return the immunity time of the half, in ms from its born time."""
+    """Return the immunity time of the half, in ms from its store time."""
     return rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
 
 

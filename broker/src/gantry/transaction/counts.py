@@ -69,7 +69,7 @@ class TransactionCounts:
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
     def finish(self, topic: str, is_commit: bool, seconds: float) -> None:
-        """Count the end of a transaction, `seconds` after the born time of its half."""
+        """Count the end of a transaction, `seconds` after its half was stored."""
         table = self.committed if is_commit else self.rolled_back
         table[topic] = table.get(topic, 0) + 1
         if not is_commit:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
@@ -56,7 +56,7 @@ audit = logging.getLogger("gantry.audit")
 class TransactionHandlers:
     """Handlers of administrators' requests about transactions, and of RESUME_CHECK_HALF_MESSAGE."""
 
-    def __init__(self, service: CheckService, store: Store, clock: Clock) -> None:
+    def __init__(self, service: CheckService, store: Store, clock: SteadyClock) -> None:
         self._service = service
         self._settling = service.settling
         self._store = store
@@ -173,7 +173,7 @@ class TransactionHandlers:
             "root": facts.root,
             "topic": facts.topic,
             "producerGroup": facts.group,
-            "ageMs": max(0, self._clock.now_ms() - record.born_ms),
+            "ageMs": self._clock.elapsed_ms(facts.since_ms or record.store_ms),
             "checks": facts.checks if half is None else half.checks,
             "keys": pairs.get("KEYS", ""),
             "logOffset": record.log_offset if half is None else half.log_offset,

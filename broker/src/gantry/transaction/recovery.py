@@ -62,15 +62,15 @@ def add_half(book: Book, record: Record) -> HalfFacts:
     """Enter a record of the half queue into the book."""
     facts = HalfFacts(record.properties, record.queue_offset)
     place = record.log_offset, record.size
-    enter(book, facts, record.queue_offset, place, record.born_ms, record.store_ms)
+    enter(book, facts, record.queue_offset, place, record.store_ms)
     return facts
 
 
 def enter(
-    book: Book, facts: HalfFacts, queue_offset: int, place: tuple[int, int], born_ms: int, store_ms: int
+    book: Book, facts: HalfFacts, queue_offset: int, place: tuple[int, int], store_ms: int
 ) -> None:
     """Enter a half into the book."""
-    book.add_half(OpenHalf(queue_offset, place, facts, born_ms, store_ms), facts.is_rearmed)
+    book.add_half(OpenHalf(queue_offset, place, facts, store_ms), facts.is_rearmed)
 
 
 def ops_end(reader: Reader) -> int:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.leaves import records
 from gantry.metadata.offsets import Offsets
 from gantry.model import names
@@ -76,7 +76,7 @@ class CheckService:
         self,
         store: Store,
         offsets: Offsets,
-        clock: Clock,
+        clock: SteadyClock,
         settling: Settling,
         rules: CheckPolicy,
         outside: CheckContext,
@@ -124,7 +124,7 @@ class CheckService:
 
     def _pass(self) -> Iterator[Places]:
         self.counts.passes += 1
-        begun_ms, begun_s = self._clock.now_ms(), self._clock.monotonic()
+        begun_ms, begun_s = self._clock.look(), self._clock.monotonic()
         offsets = list(self.book.open)
         first = bisect_left(offsets, self._go_on_at)
         self._go_on_at = 0
@@ -152,7 +152,7 @@ class CheckService:
         """Return what is to be done to a half in a pass; None: nothing."""
         if self.settling.is_moving(half.root):
             return None
-        decision = decide(half, begun_ms, self.rules)
+        decision = decide(half, self._clock.passed_ms(half.since_ms, begun_ms), self.rules)
         if decision is CheckAction.JUDGE:
             return self._judge if self._verdict(half) is not TransactionState.OPEN else None
         if decision is CheckAction.ASK or (decision is not CheckAction.WAIT and half.root in self.moves.unmovable):
@@ -195,7 +195,7 @@ class CheckService:
     def _enter_half(self, entry: Entry) -> int:
         facts = HalfFacts(entry.properties, entry.queue_offset)
         place = entry.log_offset, entry.size
-        enter(self.book, facts, entry.queue_offset, place, entry.born_ms, entry.store_ms)
+        enter(self.book, facts, entry.queue_offset, place, entry.store_ms)
         if facts.root == entry.queue_offset:
             self.group_rule.note_half(facts.group, facts.topic)
         return facts.root
@@ -318,7 +318,7 @@ class CheckService:
         oldest = self.book.oldest()
         return {
             "open": len(self.book.open),
-            "oldestMs": 0 if oldest is None else max(0, self._clock.now_ms() - oldest.born_ms),
+            "oldestMs": 0 if oldest is None else self._clock.elapsed_ms(oldest.since_ms),
             "mapBytes": self.book.map.bytes,
             "halfOffset": self.book.half_offset,
             "opOffset": self.book.op_offset,

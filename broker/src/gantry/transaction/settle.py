@@ -250,7 +250,7 @@ class Settling:
         now_ms = self._clock.now_ms()
         for one in fresh.values():
             is_commit = one.outcome is TransactionState.COMMITTED
-            self.counts.finish(one.half.topic, is_commit, (now_ms - one.half.born_ms) / 1000)
+            self.counts.finish(one.half.topic, is_commit, (now_ms - one.half.since_ms) / 1000)
         self._answer(answered)
 
     def _answer(self, requests: list[SettleRequest]) -> None:

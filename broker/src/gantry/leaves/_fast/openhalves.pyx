@@ -39,12 +39,12 @@ cdef HalfFacts scratch = HalfFacts(b"", 0)
 cdef class OpenHalf:
     """An open transaction; `gantry.leaves.openhalves.OpenHalf`."""
 
-    cdef public long long root, current, log_offset, queue_id, checks, born_ms, since_ms, placed_ms
+    cdef public long long root, current, log_offset, queue_id, checks, since_ms, placed_ms
     cdef public int size
     cdef public str group, topic, batch_text
     cdef public object immunity_ms, batch
 
-    def __init__(self, long long current, tuple place, facts, long long born_ms, long long store_ms):
+    def __init__(self, long long current, tuple place, facts, long long store_ms):
         self.root = facts.root
         self.current = current
         self.log_offset, self.size = place
@@ -52,7 +52,6 @@ cdef class OpenHalf:
         self.queue_id = facts.queue_id
         self.checks = facts.checks
         self.immunity_ms = facts.immunity_ms
-        self.born_ms = born_ms
         self.since_ms = facts.since_ms or store_ms
         self.placed_ms = store_ms
         self.batch_text = facts.batch
@@ -61,7 +60,7 @@ cdef class OpenHalf:
     def of(record, facts):
         """Make an OpenHalf of a record; whether the transaction is still open is not checked."""
         place = (record.log_offset, record.size)
-        return OpenHalf(record.queue_offset, place, facts, record.born_ms, record.store_ms)
+        return OpenHalf(record.queue_offset, place, facts, record.store_ms)
 
 
 cdef class _TopicCounts:
@@ -117,7 +116,6 @@ def enter(entries, Py_ssize_t at, dict is_open, dict topics, long long half_end)
             half.queue_id = facts.queue_id
             half.checks = facts.checks
             half.immunity_ms = facts.immunity_ms
-            half.born_ms = entry.born_ms
             half.since_ms = facts.since_ms or entry.store_ms
             half.placed_ms = entry.store_ms
             is_open[half_end] = half
@@ -334,11 +332,11 @@ def tally(ends, halves, long long now_ms, tuple bounds_s):
         if end.kind != SYS_COMMIT:
             one.rollbacks += 1
             continue
-        if -EXACT_MS < half.born_ms < EXACT_MS and -EXACT_MS < now_ms < EXACT_MS:
-            past_ms = now_ms - half.born_ms
+        if -EXACT_MS < half.since_ms < EXACT_MS and -EXACT_MS < now_ms < EXACT_MS:
+            past_ms = now_ms - half.since_ms
             seconds = <double>past_ms / 1000.0 if past_ms > 0 else 0.0
         else:
-            seconds = max(0.0, (<object>now_ms - <object>half.born_ms) / 1000)
+            seconds = max(0.0, (<object>now_ms - <object>half.since_ms) / 1000)
         one.commits += 1
         one.seconds += seconds
         place = 0
