@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Carrying, Machine
+from gantry.broker.role.master_role import MasterRole
 from gantry.broker.settings.config import Role
 from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
@@ -62,6 +63,15 @@ class GroupMember(Member):
     def answers_alone(self) -> bool:
         """Whether what it says may be the word of an ASYNC_MASTER, which answers before others have a message."""
         return self._config.role is Role.ASYNC_MASTER or self._world.now < self._alone_until_s
+
+    def may_serve_alone(self) -> bool:
+        """Whether it is a master that has a serving lease at this moment, and needs nobody to acknowledge."""
+        parts = self.broker.parts if self.broker is not None else None
+        role = parts.group if parts is not None else None
+        if not isinstance(role, MasterRole) or role.is_sealed or role.serving_lease is None:
+            return False
+        is_alone = self._config.role is Role.ASYNC_MASTER or len(role.tracker.insync.required) == 1
+        return is_alone and role.serving_lease.is_valid(self._world.now)
 
     @property
     def fencing(self) -> Fencing | None:

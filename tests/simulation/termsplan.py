@@ -1,8 +1,9 @@
 """One run of a group whose terms change while everything else goes wrong as in `groupplan`.
 
-An operator rolls a change out (`rollplan`): each member's next process has the new role and minInSync.  As long as not
-all of them have, coordinators go by the weakest terms of all, as the operator's loop does
-(`gantry_operator.api.terms`), and each other policy is another coordinator that knows nothing.
+A change is rolled out (`rollplan`): each member's next process has the new role and minInSync, and one of three has
+other ones, by mistake and until the next change.  Coordinators are told whatever comes to a user's mind, often
+something that no member says; each other policy is another coordinator that knows nothing.  They have to go by what the
+members say and the register shows (`failover.agreement`).
 
     SYNC_MASTER, 2      waits for nobody: one promise silences the former master
     SYNC_MASTER, 1      a master may be alone in the set, and then acknowledges until its serving lease ends
@@ -19,6 +20,7 @@ from simulation.groupworld import Shape
 from simulation.rollplan import RollRun
 
 if TYPE_CHECKING:
+    from simulation.clients import Producer
     from simulation.groupmember import GroupMember
 
 
@@ -32,8 +34,16 @@ class Terms(NamedTuple):
 _ALL = (Terms(True, 2), Terms(True, 1), Terms(False, 1))
 
 
+_MISTAKES = 0.3
+_STRONGEST = _ALL[0]  # what a coordinator believed by default once
+
+
 class TermsRun(RollRun[Terms]):
     """One seed."""
+
+    def _go_wrong(self, producers: list[Producer]) -> None:
+        self._has = {one.host: self._as_begun(one) for one in self.group.members}
+        super()._go_wrong(producers)
 
     def _shape(self, shape: Shape) -> Shape:
         first = self.world.chance.choice(_ALL)
@@ -47,12 +57,13 @@ class TermsRun(RollRun[Terms]):
         return list(_ALL)
 
     def _make(self, member: GroupMember, wanted: Terms) -> None:
-        member.set_terms(Role.SYNC_MASTER if wanted.is_sync else Role.ASYNC_MASTER, wanted.min_in_sync)
+        chance = self.world.chance
+        has = self._has[member.host] = chance.choice(_ALL) if chance.random() < _MISTAKES else wanted
+        self.witness.min_in_sync = min(has.min_in_sync, *(one.min_in_sync for one in self._has.values()))
+        member.set_terms(Role.SYNC_MASTER if has.is_sync else Role.ASYNC_MASTER, has.min_in_sync)
 
     def _is_wanted(self, wanted: Terms) -> None:
-        """Watch on the weakest terms of all."""
-        every = [wanted, *self._rolled.values()]
-        weakest = Terms(all(one.is_sync for one in every), min(one.min_in_sync for one in every))
-        self.witness.min_in_sync = weakest.min_in_sync
+        """Tell the coordinators something."""
         for watcher in self.group.watchers:
-            watcher.set_terms(weakest.is_sync, weakest.min_in_sync)
+            told = self.world.chance.choice((_STRONGEST, wanted, *_ALL))
+            watcher.set_terms(told.is_sync, told.min_in_sync)

@@ -7,6 +7,7 @@
     confirmed   everybody has the same bytes below its confirmed mark, the master, and whatever was confirmed once
     one voice   once an epoch has begun, nothing is confirmed in a lower one but what the higher one began with: who
                 stood still may pass on what slaves had acknowledged before they promised, and nothing else
+    alone       when somebody is promoted, no former master that acknowledges alone may serve any more
     offsets     of consumers do not count what is not in the queues of who leads
 
 What may be lost is said to the ledger: under ASYNC_MASTER what a master answered and did not confirm before another
@@ -118,6 +119,9 @@ class Witness:
         if last is None or last.holder is None or last.holder.member == holder.member:
             return
         self.failovers += 1
+        for member in self._members:
+            if member.ordinal != holder.member.ordinal and member.may_serve_alone():
+                self._wrong(f"{holder} leads in epoch {record.epoch}, and {member.host} may still acknowledge alone")
         for body, end in self._ends_when_acked.items():
             if end > self._end:
                 self._ledger.attempts[body].may_be_lost = True

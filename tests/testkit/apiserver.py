@@ -9,6 +9,7 @@ changes nothing keeps the version, an unknown media type is refused.  `faults` a
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
@@ -27,6 +28,7 @@ class ApiServer:
         self.faults: list[str] = []
         self.tokens: list[str] = []
         self.url = ""
+        self.reads_take_s = 0.0
         self._version = 100
         self._late: list[tuple[str, Lease]] = []
 
@@ -55,6 +57,7 @@ class ApiServer:
 
     async def _get(self, request: web.Request) -> web.Response:
         self.tokens.append(request.headers.get("Authorization", ""))
+        await asyncio.sleep(self.reads_take_s)
         lease = self.leases.get(request.match_info["name"])
         return _status(404) if lease is None else web.json_response(lease)
 

@@ -13,8 +13,10 @@ from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member, incarnation_of
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError
+from gantry.replication.terms import LeaderTerms, Terms
 
 CLUSTER, GROUP = "1f0e7d", "b0"
+TERMS = Terms(True, 2, 1.0, 1 << 26, 3)
 
 
 @dataclass
@@ -28,7 +30,7 @@ class MemberSim:
 def fresh(ordinal: int, uid: str) -> MemberSim:
     """An empty disk."""
     me = Holder(Member(ordinal, 0), f"p{ordinal}-0")
-    return MemberSim(MemberState(CLUSTER, GROUP, uid, me, MemberRole.NONE, 0, 0, 0, 0, 0, 0, False))
+    return MemberSim(MemberState(CLUSTER, GROUP, uid, me, MemberRole.NONE, 0, 0, 0, 0, 0, 0, False, terms=TERMS))
 
 
 @dataclass
@@ -93,7 +95,9 @@ class GroupSim:
         for member in self.members.values():
             if member.is_up and member.state.member in record.in_sync:
                 member.state = replace(member.state, last_epoch=record.epoch, log_end=end, confirmed=end)
-        done = operations.renew(record, master.state.me, record.epoch, end, 0)
+        terms = master.state.terms
+        said = terms and LeaderTerms(record.epoch, terms.is_sync, terms.min_in_sync, record.lease_duration_s)
+        done = operations.renew(record, master.state.me, record.epoch, end, 0, said)
         assert isinstance(done, RegisterRecord)
         try:
             await self.register.write(done, seen.version)

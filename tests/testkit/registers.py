@@ -15,6 +15,7 @@ from gantry.replication import operations
 from gantry.replication.members import Member, parse_set
 from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError, RegisterGoneError, Seen
+from gantry.replication.terms import LeaderTerms
 
 ME = Holder(Member(0, 0), "2c41")
 ACTIVE = RegisterRecord(
@@ -27,6 +28,7 @@ ACTIVE = RegisterRecord(
     stores=((0, MemberDisk("8f1c", 0)), (1, MemberDisk("77aa", 0)), (2, MemberDisk("c09d", 0))),
     confirm_floor=1_843_200,
     renewed_ms=1_800_000_000_123,
+    leader_terms=LeaderTerms(4, True, 2, 15),
 )
 
 Open = Callable[[], Register]

@@ -102,9 +102,6 @@ class Slave:
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
         raise AssertionError("nobody asked")
 
-    def beaten(self, now_s: float) -> None:
-        pass
-
     def reshape(self, welcome: Welcome) -> None:
         raise AssertionError("nothing has to be cut here")
 

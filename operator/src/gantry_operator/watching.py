@@ -232,10 +232,11 @@ def order_of(seen: GroupSeen, is_careful: bool = False) -> WatchSettings:
     policy = Policy(
         seen.size,
         terms.min_in_sync,
-        terms.is_sync and failover.has_fast_path,
+        terms.is_sync,
         timers.suspect_after_s,
         after_total_power_loss=failover.after_total_power_loss,
         is_automatic=failover.is_automatic and not wishes.is_failover_paused,
         forced=forced,
+        has_fast_path=failover.has_fast_path,
     )
     return WatchSettings(policy, timers)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gantry.cli.watched import plan_of_file, plan_of_flags
 from gantry.errors import ConfigError
-from gantry.failover.decide import Policy
+from gantry.failover.agreement import untold
 from gantry.failover.timers import TIMERS
 
 FLAGS: dict[str, object] = {
@@ -29,8 +30,8 @@ def test_flags_name_one_group() -> None:
     plan = plan_of_flags(FLAGS)
     watched, register = plan.groups["broker-a"]
     assert plan.secret_file == "/secret" and register.register == "file:/shared/a.json"
-    assert watched.addresses == ("h0:9405", "h1:9405", "h2:9405") and watched.timers == TIMERS["default"]
-    assert watched.policy == Policy(3, 2, True, 5.0)
+    assert watched.addresses == ("h0:9405", "h1:9405", "h2:9405") and watched.timers is None
+    assert watched.policy == untold(3) and register.renew_every_s == 2.5
 
 
 def test_a_file_names_several_and_what_they_share_once(tmp_path: Path) -> None:
@@ -40,7 +41,8 @@ def test_a_file_names_several_and_what_they_share_once(tmp_path: Path) -> None:
     (first, _), (second, register) = plan.groups["broker-a"], plan.groups["broker-b"]
     assert plan.secret_file == "/etc/secret" and register.register == "file:/shared/b.json"
     assert first.timers == TIMERS["fast"] and second.timers == TIMERS["default"]
-    assert first.policy == Policy(3, 2, True, 2.0) and second.policy == Policy(1, 1, False, 5.0)
+    assert first.policy == replace(untold(3), suspect_after_s=2.0)
+    assert second.policy == replace(untold(1), is_sync_master=False, suspect_after_s=5.0)
 
 
 @pytest.mark.parametrize(

@@ -102,10 +102,10 @@ async def test_a_seal_below_the_promise_is_no_answer_and_changes_nothing() -> No
         assert "4 was promised" in scene.asked.why[1] and scene.member.now == STATE
 
 
-async def test_a_seal_that_has_to_wait_for_a_grant_is_no_answer() -> None:
-    async with asking(Stub(refusal=refuse(423, "a grant runs", retryAfterMs=900))) as scene:
+async def test_a_seal_that_has_to_wait_is_no_answer() -> None:
+    async with asking(Stub(refusal=refuse(423, "it starts again", retryAfterMs=900))) as scene:
         assert await scene.asked.seal(1, 5) is None
-        assert scene.asked.why[1] == "a grant runs"
+        assert scene.asked.why[1] == "it starts again"
 
 
 async def test_a_promise_that_the_disk_did_not_take_is_no_promise() -> None:

@@ -56,7 +56,7 @@ async def led_group() -> Standing:
         begun = operations.admit(begun, ordinal, f"disk{ordinal}")
     assert isinstance(begun, RegisterRecord)
     states = [group.members[each].state for each in range(3)]
-    led = operations.promote(begun, states[0].me, frozenset(state.member for state in states))
+    led = operations.promote(begun, states[0].me, frozenset(state.member for state in states), states[0].terms)
     assert isinstance(led, RegisterRecord)
     await register.create(led)
     for member in group.members.values():

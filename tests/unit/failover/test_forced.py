@@ -12,6 +12,7 @@ from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member, parse_set
 from gantry.replication.operations import Denied
 from gantry.replication.record import Holder, Phase, RegisterRecord
+from gantry.replication.terms import LeaderTerms
 from testkit.registers import ACTIVE, ME
 
 NOW = 1000.0
@@ -128,8 +129,23 @@ def test_without_leave_nobody_is_sealed_by_suspicion(is_automatic: bool) -> None
 
 def test_a_shorter_lease_is_not_believed_before_the_longer_one_is_over() -> None:
     wanted = replace(policy(0, 1), forced=None, is_sync_master=False, min_in_sync=1)
-    record = replace(SEALED, lease_duration_s=6)
+    led = LeaderTerms(4, False, 1, 6)
+    record = replace(SEALED, lease_duration_s=6, leader_terms=led)
     answers = [promised(1), promised(2)]
     late = replace(seen(wanted, record, *answers), unchanged_since_s=NOW - 9, former=ME)
     assert isinstance(decide(late, NOW), Promote)
     assert isinstance(decide(replace(late, lease_s=15), NOW), Wait)
+    renewed_longer = replace(record, leader_terms=replace(led, lease_s=15))
+    assert isinstance(decide(replace(late, record=renewed_longer), NOW), Wait), "also one who saw no longer lease"
+
+
+def test_what_slaves_answered_before_their_promise_is_waited_for() -> None:
+    """An ASYNC_MASTER without its register acknowledges while all of the set answer its beats."""
+    wanted = replace(policy(0, 1), forced=None, is_sync_master=False, min_in_sync=1)
+    late = replace(seen(wanted, SEALED, promised(1), promised(2)), unchanged_since_s=NOW - 60, former=ME)
+
+    def answered(since_s: float) -> Snapshot:
+        return replace(late, members=tuple(replace(each, sealed_s=NOW - since_s) for each in late.members))
+
+    assert isinstance(decide(answered(4.9), NOW), Wait)
+    assert isinstance(decide(answered(5.0), NOW), Promote)

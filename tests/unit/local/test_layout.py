@@ -50,12 +50,12 @@ def test_what_a_member_is_told_leads_over_wires_that_exist() -> None:
             assert (host, int(port)) in listening, each
 
 
-def test_members_and_coordinator_agree_about_policy_and_patience() -> None:
+def test_members_have_the_terms_of_the_group_and_the_coordinator_has_none() -> None:
     config = member_config(SMALL, Who(0, 1), "/cluster/broker-a-1", "/cluster/secret")
     watched = coordinator_config(SMALL, "/cluster/registers", "/cluster/secret")
-    assert config["role"] == watched["role"] == "SYNC_MASTER"
-    assert config["replication.min_in_sync"] == watched["min-in-sync"] == 2
-    assert config["replication.renew_every_s"] == 1.0 and watched["failover-timers"] == "fast"
+    assert (config["role"], config["replication.min_in_sync"]) == ("SYNC_MASTER", 2)
+    assert config["replication.renew_every_s"] == 1.0
+    assert not {"role", "min-in-sync", "failover-timers"} & watched.keys()
     assert config["replication.register"] == "file:/cluster/broker-a-1/reach/broker-a.json"
     assert config["store.flush"] == "SYNC_FLUSH"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
 from gantry.errors import OutcomeUnknownError
 from gantry.replication.lease import LeaseAddress, LeaseRegister
 from gantry.replication.register import (
+    Patience,
     RegisterConflictError,
     RegisterDamagedError,
     RegisterGoneError,
@@ -49,6 +50,32 @@ async def leased() -> AsyncIterator[tuple[ApiServer, LeaseRegister, Seen]]:
 async def test_a_lease_does_what_every_register_does(each: Play) -> None:
     async with served() as (_, open_it):
         await each(open_it)
+
+
+async def test_a_server_that_is_slow_for_good_is_understood_in_the_end() -> None:
+    async with leased() as (server, _, _):
+        register = LeaseRegister(LeaseAddress(server.url, "messaging", "orders-b0", str), "w", timeout_s=0.1)
+        server.reads_take_s = 0.3
+        with pytest.raises(RegisterUnavailableError):
+            await register.read()
+        for _ in range(20):
+            with suppress(RegisterUnavailableError):
+                assert (found := await register.read()) is not None and found.record == ACTIVE
+                break
+        else:
+            raise AssertionError("it was never read")
+        await register.close()
+
+
+def test_patience_grows_while_nothing_is_answered_and_falls_with_the_answers() -> None:
+    patience = Patience(1.0)
+    for timeout_s in (2.0, 4.0, 4.0):
+        patience.missed()
+        assert patience.timeout_s == timeout_s
+    patience.answered(1.1)
+    assert patience.timeout_s == 2.2, "an answer of the same speed comes in time"
+    patience.answered(0.1)
+    assert patience.timeout_s == 1.0
 
 
 async def test_a_lease_reads_as_a_person_expects_it() -> None:

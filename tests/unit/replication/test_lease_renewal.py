@@ -32,7 +32,7 @@ class Play:
         self.tracker = InSyncTracker(
             END, END, Term(4, ME.member, ACTIVE.in_sync), InSyncPolicy(min_in_sync=1), lambda _: None
         )
-        self.serving_lease = ServingLease(3.0)
+        self.serving_lease = ServingLease(100.0, 3.0)
         self.settled: list[SyncSet] = []
         self.lease_renewal = self.renewal(self.register)
 
@@ -107,6 +107,75 @@ async def test_while_the_outcome_is_unknown_who_leaves_is_still_needed() -> None
     one.register.loses_answers = False
     await one.lease_renewal.renew()
     assert one.tracker.insync.required == parse_set("0.0,1.0")
+
+
+async def test_a_register_that_answers_late_for_ever_takes_every_change_and_gives_the_lease() -> None:
+    """Each write is carried out, no answer comes in time, reads are quick."""
+    one = await begun()
+    one.register.loses_answers = True
+    one.slave_leaves(2)
+    for round_ in range(40):
+        await one.lease_renewal.renew()
+        assert one.lease_renewal.is_open and not one.lease_renewal.is_lost
+        if round_:
+            assert one.tracker.insync.required == parse_set("0.0,1.0")
+            assert one.serving_lease.is_valid(one.clock.monotonic()), "from when the former renewal was sent"
+        one.clock.advance(2_500)
+
+
+async def test_a_change_that_was_not_sent_yet_is_not_given_up() -> None:
+    one = await begun()
+    one.register.loses_answers = True
+    await one.lease_renewal.renew()
+    one.slave_leaves(2)
+    await one.lease_renewal.renew()
+    assert not one.settled and one.tracker.insync.change is not None
+    await one.lease_renewal.renew()
+    assert one.settled == [parse_set("0.0,1.0")]
+
+
+async def test_reading_what_was_written_on_proves_nothing() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    one.register.keeps_back = True
+    for _ in range(3):
+        await one.lease_renewal.renew()
+    assert not one.settled and Member(2, 0) in one.tracker.insync.required
+    assert not one.serving_lease.is_valid(0.1)
+    assert await one.register.deliver(), "it was under way all the time"
+    one.register.keeps_back = True
+    await one.lease_renewal.renew()
+    assert one.tracker.insync.required == parse_set("0.0,1.0")
+
+
+async def test_another_ones_write_proves_that_ours_is_over_and_gives_no_lease() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    one.register.keeps_back = True
+    await one.lease_renewal.renew()
+    await one.put(replace(await one.record(), lease_duration_s=12))
+    await one.lease_renewal.renew()
+    assert one.settled == [ACTIVE.in_sync], "as the register shows it"
+    assert not one.serving_lease.is_valid(0.1)
+
+
+async def test_a_lease_counts_from_when_the_request_was_sent_that_was_carried_out() -> None:
+    one = await begun()
+    one.register.keeps_back = True
+    await one.lease_renewal.renew()
+    one.clock.advance(2_500)
+    await one.lease_renewal.renew()
+    assert await one.register.deliver(), "the older one comes first"
+    await one.lease_renewal.renew()
+    assert one.serving_lease.is_valid(9.9) and not one.serving_lease.is_valid(10.0)
+
+
+async def test_every_renewal_is_told_from_all_others_whatever_the_clock_does() -> None:
+    one, times = await begun(), set()
+    for _ in range(3):
+        await one.lease_renewal.renew()
+        times.add((await one.record()).renewed_ms)
+    assert len(times) == 3 and min(times) > ACTIVE.renewed_ms
 
 
 async def test_a_late_write_of_ours_is_outlived_by_the_next_one() -> None:

@@ -25,6 +25,7 @@ from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopRules
 from gantry.replication.in_sync_tracker import InSyncPolicy
 from gantry.replication.pace import Waits, waits_of
+from gantry.replication.terms import Terms
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
 from gantry.store import sizes
@@ -156,9 +157,15 @@ def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings
 
 def replication_rules(config: BrokerConfig) -> InSyncPolicy:
     """Return how many members acknowledge a message, and how long the group waits for them."""
-    given = config.replication.min_in_sync
-    least = 2 if config.role is Role.SYNC_MASTER else 1
-    return InSyncPolicy(given if given else least, replication_waits(config.replication))
+    given, is_sync = config.replication.min_in_sync, config.role is Role.SYNC_MASTER
+    return InSyncPolicy(given or (2 if is_sync else 1), replication_waits(config.replication), is_sync)
+
+
+def terms_of(config: BrokerConfig) -> Terms:
+    """Return what the configuration of a member says about its group."""
+    given, rules = config.replication, replication_rules(config)
+    members = max(1, len(given.members))
+    return Terms(rules.is_sync, rules.min_in_sync, given.renew_every_s, config.store.segment_bytes, members)
 
 
 def replication_waits(given: ReplicationConfig) -> Waits:

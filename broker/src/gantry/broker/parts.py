@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from gantry.produce.replies import ReplyHandlers
     from gantry.produce.send import SendHandler
     from gantry.replication.losses import Losses
+    from gantry.replication.terms import Terms
     from gantry.schedule.service import DelayService
     from gantry.store.store import Store
     from gantry.transaction.batch_handlers import BatchHandlers
@@ -95,3 +96,4 @@ class Parts:
     stalled: StalledDisk
     group: MasterRole | SlaveRole | None  # of a member of a group
     losses: Losses | None  # of a member of a group
+    terms: Terms | None  # of one whose group has a register

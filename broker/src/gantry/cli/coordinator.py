@@ -10,10 +10,12 @@ json) for programs.
     gantry coordinator --config groups.yaml      several groups, the flags' names as keys:
 
         secret-file: /etc/gantry/secret
-        failover-timers: fast
         groups:
           broker-a: {register: "file:/shared/a.json", members: ["10.0.0.1:9405", "10.0.0.2:9405", "10.0.0.3:9405"]}
-          broker-b: {register: "file:/shared/b.json", members: [...], role: ASYNC_MASTER}
+          broker-b: {register: "file:/shared/b.json", members: [...]}
+
+The members say the group's terms (role, minInSync, timers).  `--role`, `--min-in-sync` and `--failover-timers` can make
+the coordinator wait longer, and never shorter.
 """
 
 from __future__ import annotations
@@ -53,19 +55,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--members", metavar="HOST:PORT,...", help="/ha/v1 of every member, by ordinal")
     parser.add_argument("--secret-file", metavar="FILE", help="what the group's brokers prove to know")
     parser.add_argument(
-        "--role", choices=("SYNC_MASTER", "ASYNC_MASTER"), help="the group's policy (default: SYNC_MASTER)"
+        "--role", choices=("SYNC_MASTER", "ASYNC_MASTER"), help="the group's policy (default: as the members say)"
     )
     parser.add_argument(
         "--min-in-sync",
         metavar="N",
         type=Whole(1, MEMBERS_MAX),
-        help="as the brokers have it (2 under SYNC_MASTER, else 1)",
+        help="the least that counts (default: as the members say)",
     )
     ordinal = Whole(0, MEMBERS_MAX - 1)
     parser.add_argument("--preferred", metavar="ORDINAL", type=ordinal, help="who leads among equals (default: 0)")
     parser.add_argument("--cluster-uid", metavar="UID", help="of a cluster of several groups (the register's)")
     parser.add_argument(
-        "--failover-timers", choices=sorted(TIMERS), help="how patient it is; the same for the members (default)"
+        "--failover-timers", choices=sorted(TIMERS), help="how patient it is at least (default: as the members say)"
     )
     parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the lines (text)")
     add_logs(parser)

@@ -7,12 +7,13 @@ except for the secret, which all members of a cluster share.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from gantry.broker.settings.sections import HOST_PORT, REGISTER, REGISTER_FORM, ReplicationConfig
 from gantry.broker.settings.sources import from_flags, from_yaml, nearest, quoted
 from gantry.errors import ConfigError
+from gantry.failover.agreement import untold
 from gantry.failover.decide import Policy
 from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watched
@@ -46,17 +47,18 @@ class OfAGroup:
         (), 1, MEMBERS_MAX, HOST_PORT, "HOST:PORT", "Address of `/ha/v1` of every member, by ordinal."
     )
     role: str = words(
-        _ROLES[0], "The group's policy, as its brokers have it.", "|".join(_ROLES), f"one of {', '.join(_ROLES)}"
+        "",
+        "The group's policy. Empty: as its members say; ASYNC_MASTER makes the coordinator wait longer.",
+        f"({'|'.join(_ROLES)})?",
+        f"one of {', '.join(_ROLES)}",
     )
-    min_in_sync: int = number(
-        0, 1, MEMBERS_MAX, "members", "As the brokers have it.", {0: "2 under SYNC_MASTER, else 1"}
-    )
+    min_in_sync: int = number(0, 1, MEMBERS_MAX, "members", "The least that counts.", {0: "as the members say"})
     preferred: int = number(0, 0, MEMBERS_MAX - 1, "", "Ordinal of the member that leads where several are equal.")
     cluster_uid: str = words("", "Id of a cluster of several groups. Empty: the one that the register has.", high=64)
     failover_timers: str = words(
-        "default",
-        "How long a master may be silent: 5 s or 2 s, as the members are told.",
-        "|".join(sorted(TIMERS)),
+        "",
+        "How long a master may be silent: 5 s or 2 s at least. Empty: two renewals of the members.",
+        f"({'|'.join(sorted(TIMERS))})?",
         f"one of {', '.join(sorted(TIMERS))}",
     )
 
@@ -128,27 +130,27 @@ def _group(place: str, name: str, given: Mapping[str, _Given]) -> tuple[Watched,
     if missing:
         raise ConfigError(f"{place}: {_typed(missing[0])} is missing")
     shared, own = _read(CoordinatorSettings, given), _read(OfAGroup, given)
-    timers = TIMERS[own.failover_timers]
+    timers = TIMERS[own.failover_timers] if own.failover_timers else None
     register = ReplicationConfig(
         register=own.register,
         register_server=shared.register_server,
         register_token_file=shared.register_token_file,
         register_ca_file=shared.register_ca_file,
-        renew_every_s=timers.renew_every_s,
+        renew_every_s=(timers or TIMERS["default"]).renew_every_s,
     )
-    policy = _policy(place, own, timers.suspect_after_s)
+    policy = _policy(place, own, 0.0 if timers is None else timers.suspect_after_s)
     return Watched(name, own.members, policy, timers, own.cluster_uid), register
 
 
 def _policy(place: str, own: OfAGroup, suspect_after_s: float) -> Policy:
-    is_sync, replicas = own.role == _ROLES[0], len(own.members)
-    min_in_sync = own.min_in_sync or (2 if is_sync else 1)
-    if min_in_sync > replicas or own.preferred >= replicas:
+    replicas = len(own.members)
+    if own.min_in_sync > replicas or own.preferred >= replicas:
         raise ConfigError(
-            f"{place}: min-in-sync {min_in_sync}, preferred {own.preferred} with {replicas} members; "
+            f"{place}: min-in-sync {own.min_in_sync}, preferred {own.preferred} with {replicas} members; "
             "min-in-sync is their number at most, ordinals begin at 0"
         )
-    return Policy(replicas, min_in_sync, is_sync, suspect_after_s, own.preferred)
+    told = replace(untold(replicas, own.preferred), suspect_after_s=suspect_after_s)
+    return replace(told, is_sync_master=own.role != _ROLES[1], min_in_sync=own.min_in_sync or told.min_in_sync)
 
 
 def _read(tree: type[_T], given: Mapping[str, _Given]) -> _T:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gantry.clock import Clock
 from gantry.errors import OutcomeUnknownError
+from gantry.failover.agreement import differences, weakest
 from gantry.failover.decide import Blocked, Bootstrap, Decision, Force, Policy, Promote, Recover, Seal, Wait, decide
 from gantry.failover.notes import Notes
 from gantry.failover.standing import HandOver
@@ -67,13 +68,16 @@ def always() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The group that is watched."""
+    """The group that is watched.
+
+    policy, lease_duration_s: what the coordinator was told (`agreement`); 0: nothing about the lease.
+    """
 
     cluster_uid: str
     name: str
     ordinals: tuple[int, ...]
     policy: Policy
-    lease_duration_s: int = 15
+    lease_duration_s: int = 0
     had_stores: bool = False
 
 
@@ -120,6 +124,8 @@ class Coordinator:
         self._tell = tell
         self._acts = acts
         self.cluster_uid = ""  # of the register, as it was read last
+        self._answers: dict[int, MemberState] = {}  # the last one of each member
+        self.policy, self.timers = weakest(group.policy, group.lease_duration_s, {})  # of the last round
         self._told: Decision | None = None
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
 
@@ -152,17 +158,18 @@ class Coordinator:
         self._notes.read(seen, asked_s)
         states = await self._ask_all(seen)
         record = None if seen is None else seen.record
+        self._agree(states)
         now_s = self._clock.monotonic()
         self._notes.observe(record, states, self._members.gone(), asked_s, now_s)
         decision = decide(self._notes.snapshot(record, states, now_s), now_s)
         if isinstance(decision, HandOver) and record is not None and record.holder is not None and self._acts():
             self._notes.handed_over(now_s)
-            within_s = min(self._group.policy.suspect_after_s, HAND_OVER_S_MAX)
+            within_s = min(self.policy.suspect_after_s, HAND_OVER_S_MAX)
             await self._members.hand_over(record.holder.member.ordinal, decision.target, within_s)
-        wanted = self._carried_out(decision, record)
+        wanted = self._carried_out(decision, record, states)
         if record is not None and _may_admit(decision, record):
             # A master's serving lease follows the lease that it renewed, so a shorter one waits for its next renewal.
-            wanted = operations.last(self._with_newcomers(record, states), self._group.lease_duration_s)
+            wanted = operations.last(self._with_newcomers(record, states), self.timers.lease_s)
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)
         if wanted is not None and wanted != record and self._acts():
@@ -170,7 +177,16 @@ class Coordinator:
             if refusal:
                 # Not tried again at once: a register may be readable and not writable for hours.
                 return Wait(f"the register refused the decision {type(decision).__name__}: {refusal}")
+        differ = differences(self._group.policy, self._answers)
+        if differ and isinstance(decision, Wait | Blocked):
+            return replace(decision, reason=f"{decision.reason}; the weakest terms count, they differ: {differ}")
         return decision
+
+    def _agree(self, states: dict[int, MemberState]) -> None:
+        """Go by the weakest terms of all members; the last answer of a silent one counts."""
+        self._answers |= states
+        self.policy, self.timers = weakest(self._group.policy, self._group.lease_duration_s, self._answers)
+        self._notes.policy = self.policy
 
     async def _ask_all(self, seen: Seen | None) -> dict[int, MemberState]:
         """Ask every member at the same time. Return the states of those that answered, by ordinal."""
@@ -205,17 +221,19 @@ class Coordinator:
             and state.cluster_uid in ("", self._group.cluster_uid)
         )
 
-    def _carried_out(self, decision: Decision, record: RegisterRecord | None) -> RegisterRecord | Denied | None:
-        group = self._group
+    def _carried_out(
+        self, decision: Decision, record: RegisterRecord | None, now: dict[int, MemberState]
+    ) -> RegisterRecord | Denied | None:
+        uid, lease_s = self._group.cluster_uid, self.timers.lease_s
         match decision:
             case Seal() if record is not None:
                 return operations.seal(record)
             case Promote(chosen, in_sync) if record is not None:
-                return operations.promote(record, chosen, in_sync)
+                return operations.promote(record, chosen, in_sync, now[chosen.member.ordinal].terms)
             case Force(chosen, log_end) if record is not None:
-                return operations.force(record, chosen, log_end)
+                return operations.force(record, chosen, log_end, now[chosen.member.ordinal].terms)
             case Bootstrap(uids):
-                begun: RegisterRecord | Denied = operations.bootstrap(group.cluster_uid, group.lease_duration_s)
+                begun: RegisterRecord | Denied = operations.bootstrap(uid, lease_s)
                 for ordinal, uid in uids:
                     begun = begun if isinstance(begun, Denied) else operations.admit(begun, ordinal, uid)
                 return begun
@@ -223,7 +241,7 @@ class Coordinator:
                 promises = [max(state.promise, state.epoch, state.last_epoch) for state in states]
                 promises += [record.epoch] if record is not None else []
                 stores = _stores_of(states, record)
-                return operations.recreate(group.cluster_uid, promises, stores, group.lease_duration_s)
+                return operations.recreate(uid, promises, stores, lease_s)
             case _:
                 return None
 

@@ -2,20 +2,12 @@
 
 The caller (`coordinator`) reads the register live, asks every member, and calls `decide`.  It carries the decision out
 by one compare-and-set on the version that it read, and repeats.  It may die, run twice, or act on an outdated decision:
-the register refuses the write.  While a group is sealed or recovering it also sends the seal to every member that has
-not answered it; that needs no decision.
+the register refuses the write.  The seal is also sent to every member that has not answered it, without a decision.
 
 Sealing is the only decision that can hurt a healthy group.  It is not made while the master answers as healthy and its
 slaves reach it, while a silent master renews, while no member answers (then the observer is cut off), or while no other
 member is electable.  Promoting is the only decision that can lose messages, so a candidate is compared with the
-register that was read.
-
-An operator may choose the next master (`Forced`), for one epoch.  A member of the in-sync set is elected as usual, and
-nothing is lost.  Another member is promoted only where that was allowed, and only when no member of the set can still
-be acknowledging, unless the operator accepts that.  A choice that cannot be carried out changes nothing; the reason is
-reported.
-
-broker/docs/failover.md, sections 3 and 4, is normative.
+register that was read.  broker/docs/failover.md, sections 3 and 4, is normative.
 """
 
 from __future__ import annotations
@@ -41,7 +33,7 @@ from gantry.replication.members import SyncSet, format_set
 from gantry.replication.record import Holder, Phase, RegisterRecord
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
-CHOSEN_S = 10.0  # wait for the promise of the chosen member; longer than its grant to its present master lasts
+CHOSEN_S = 10.0  # wait for the promise of the chosen member
 COLLECT_S = 1.0  # wait at most this long for more answers after the first: saves messages that were not acknowledged
 _COLLECT_OF_PATIENCE = 0.2  # and at most this part of the time of suspicion
 
@@ -61,13 +53,19 @@ class Policy:
     """The configuration of the group that decisions depend on."""
 
     replicas: int
-    min_in_sync: int
-    is_sync_master: bool
+    min_in_sync: int  # the least that a member says
+    is_sync_master: bool  # every member says SYNC_MASTER
     suspect_after_s: float
     preferred: int = 0  # ordinal that leads when several members are equal
     after_total_power_loss: bool = True  # when every member of the set lost its newest records: continue with the rest
     is_automatic: bool = True  # a master that is not well is sealed without an operator
     forced: Forced | None = None
+    has_fast_path: bool = True  # no wait for the lease of a master that needs its slaves
+
+    @property
+    def is_fast(self) -> bool:
+        """Whether no member may acknowledge without another one, and users do not want to wait all the same."""
+        return self.has_fast_path and self.is_sync_master and self.min_in_sync >= 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +77,7 @@ class Observed:
     sealed: MemberState | None = None  # its answer to the seal of the register's epoch
     unwell_since_s: float | None = None  # no answer, or a master that is not writable, since then
     gone_since_s: float | None = None  # since then its process is known to have ended
+    sealed_s: float | None = None  # when it answered that seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +182,7 @@ def _by_phase(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision:
 
 
 def _forced(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision | str | None:
-    """Return the decision that the operator's choice leads to, or why it cannot be done; None when there is no
-    choice.
-    """
+    """Return the decision that the operator's choice leads to, or why it cannot be done; None without a choice."""
     wanted = seen.policy.forced
     if wanted is None:
         return None
@@ -361,14 +358,19 @@ def _nobody_electable(seen: Snapshot, record: RegisterRecord, answers: list[Memb
 
 
 def _is_old_master_silent(seen: Snapshot, record: RegisterRecord, answers: list[MemberState], now_s: float) -> bool:
-    if seen.policy.is_sync_master and seen.policy.min_in_sync >= 2:
+    led = record.last_led
+    if led is not None and led.needs_slaves and seen.policy.is_fast:
         return True  # one promise is enough to stop its acknowledgements
     if len(answers) == seen.policy.replicas:
         return True
-    led = [each for each in seen.members if seen.former is not None and each.ordinal == seen.former.member.ordinal]
-    if any(each.sealed or each.gone_since_s is not None or has_resigned(each.state, seen.former) for each in led):
+    former = [each for each in seen.members if seen.former is not None and each.ordinal == seen.former.member.ordinal]
+    if any(each.sealed or each.gone_since_s is not None or has_resigned(each.state, seen.former) for each in former):
         return True
-    return now_s - seen.unchanged_since_s >= max(record.lease_duration_s, seen.lease_s) + MARGIN_S
+    lease_s = max(record.lease_duration_s, seen.lease_s, 0 if led is None else led.lease_s)
+    # A member that promised answers no beats; what it answered before is over after less than a suspicion.
+    promised_s = [each.sealed_s or 0.0 for each in seen.members if each.sealed and each.sealed.member in record.in_sync]
+    is_unheard = now_s - min(promised_s, default=now_s) >= seen.policy.suspect_after_s
+    return is_unheard and now_s - seen.unchanged_since_s >= lease_s + MARGIN_S
 
 
 def _without_set(seen: Snapshot, record: RegisterRecord) -> Decision:

@@ -23,7 +23,7 @@ class Notes:
 
     def __init__(self, ordinals: tuple[int, ...], policy: Policy, had_stores: bool) -> None:
         self._ordinals = ordinals
-        self._policy = policy
+        self.policy = policy  # of the present round
         self._had_stores = had_stores
         self._version: str | None = None
         self._unchanged_since_s: float | None = None
@@ -37,6 +37,7 @@ class Notes:
         self._unwell_since_s: dict[int, float] = {}
         self._gone_since_s: dict[int, float] = {}
         self._sealed: dict[int, MemberState] = {}
+        self._sealed_s: dict[int, float] = {}
         self._led_epoch = 0  # the last one that had a master
         self._tried: dict[int, int] = {}  # masterships per ordinal since a master was seen to serve
         self._restarts = 0  # of the master's process in a row, between which it did not serve for long
@@ -78,6 +79,7 @@ class Notes:
         """Note that a member promised the register's epoch."""
         if state.promise == self._epoch:
             self._sealed[state.member.ordinal] = state
+            self._sealed_s[state.member.ordinal] = now_s
             self._first_answer_s = now_s if self._first_answer_s is None else self._first_answer_s
 
     def unsealed(self) -> list[int]:
@@ -96,7 +98,7 @@ class Notes:
         # Silence began with the last question that was answered, not with the time-out of this one.  This process may
         # have been paused meanwhile, so a single unanswered question raises no suspicion.
         last_s, self._asked_s = asked_s if self._asked_s is None else self._asked_s, asked_s
-        silent_since_s = max(last_s, now_s - self._policy.suspect_after_s / QUESTIONS_MIN)
+        silent_since_s = max(last_s, now_s - self.policy.suspect_after_s / QUESTIONS_MIN)
         for ordinal in self._ordinals:
             state, sealed = states.get(ordinal), self._sealed.get(ordinal)
             _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
@@ -119,14 +121,14 @@ class Notes:
         if any(is_healthy(state, record) and state.is_disk_full for state in states):
             self._full_s = now_s
             self._full_since_s = now_s if self._full_since_s is None else self._full_since_s
-        elif now_s - self._full_s >= self._policy.suspect_after_s:
+        elif now_s - self._full_s >= self.policy.suspect_after_s:
             self._full_since_s = None  # not earlier: a full disk still takes a message now and then
         if any(is_refusing(state, record) for state in states):
             self._tried.setdefault(leader, 1)  # the next master should be another member, even if this log is longest
-        policy = self._policy
+        policy = self.policy
         if not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None
-            if is_serving(record, states, self._policy.min_in_sync):
+            if is_serving(record, states, self.policy.min_in_sync):
                 self._serves(leader, now_s)
             else:
                 self._serving_since_s = None
@@ -137,7 +139,7 @@ class Notes:
     def _serves(self, leader: int, now_s: float) -> None:
         if self._serving_since_s is None:
             self._serving_since_s = now_s
-        elif now_s - self._serving_since_s >= self._policy.suspect_after_s:
+        elif now_s - self._serving_since_s >= self.policy.suspect_after_s:
             self._restarts = 0
         self._tried.clear()
         if self._restarts:
@@ -154,6 +156,7 @@ class Notes:
                 self._sealed.get(ordinal),
                 self._unwell_since_s.get(ordinal),
                 self._gone_since_s.get(ordinal),
+                self._sealed_s.get(ordinal) if ordinal in self._sealed else None,
             )
             for ordinal in self._ordinals
         )
@@ -162,7 +165,7 @@ class Notes:
             record,
             self._unchanged_since_s,
             members,
-            self._policy,
+            self.policy,
             self._former,
             self._first_answer_s,
             self._had_stores,

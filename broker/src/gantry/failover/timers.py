@@ -12,6 +12,7 @@ two seconds of the machine leads to a failover.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import ceil
 
 LEASE_S_MIN = 3
 
@@ -45,6 +46,12 @@ class Timers:
 
 
 TIMERS = {"default": Timers(5.0, 15, 2.5, 0.5), "fast": Timers(2.0, 6, 1.0, 0.25)}
+
+
+def of_renewals(renew_every_s: float) -> Timers:
+    """Return the set of a group whose members renew this often: the named ones are made like that too."""
+    suspect_after_s, lease_s = 2 * renew_every_s, max(LEASE_S_MIN, ceil(6 * renew_every_s))
+    return Timers(suspect_after_s, lease_s, renew_every_s, min(0.5, suspect_after_s / 8))
 
 
 def fitting(suspect_after_s: float, lease_s: int) -> Timers:

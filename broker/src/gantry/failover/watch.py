@@ -24,7 +24,7 @@ from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
 from gantry.failover.coordinator import Coordinator, Group, always, pause_s
 from gantry.failover.decide import Blocked, Decision, Policy, Wait
-from gantry.failover.timers import Timers
+from gantry.failover.timers import TIMERS, Timers
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register, RegisterDamagedError, Seen
 
@@ -35,8 +35,8 @@ class Watched:
 
     name: str
     addresses: Sequence[str]  # looked up at each request, so they may change; an empty text: not known now
-    policy: Policy
-    timers: Timers
+    policy: Policy  # what the coordinator was told (`agreement`)
+    timers: Timers | None  # None: the members' renewals decide
     cluster_uid: str = ""  # empty: taken from the register or the members
 
 
@@ -54,6 +54,7 @@ class Watch:
         acts: Callable[[], bool] = always,
     ) -> None:
         self._watched = watched
+        self._usual = watched.timers or TIMERS["default"]  # until the members have said theirs
         self._register = register
         self._keys = keys
         self._clock = clock
@@ -81,7 +82,7 @@ class Watch:
                 return
             if not self._acts():
                 decision = Wait("another coordinator acts")
-            period_s = self._watched.timers.poll_every_s
+            period_s = coordinator.timers.poll_every_s
             await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
 
     async def _settle(self) -> str:
@@ -102,7 +103,7 @@ class Watch:
                 self._say(Blocked(str(error)))
             except GantryError as error:
                 self._say(Wait(f"the register cannot be read: {error}"))
-            await asyncio.sleep(self._watched.timers.poll_every_s)
+            await asyncio.sleep(self._usual.poll_every_s)
 
     async def _told_by_members(self) -> str:
         members = self._members("")
@@ -117,14 +118,15 @@ class Watch:
 
     def _members(self, uid: str) -> AskedMembers:
         watched = self._watched
-        within_s = watched.timers.answer_within_s
+        within_s = self._usual.answer_within_s
         address = watched.addresses.__getitem__
         return AskedMembers(uid, watched.name, address, self._keys, self._clock, within_s, self._gone)
 
     def _coordinator(self, uid: str, members: AskedMembers) -> Coordinator:
         watched = self._watched
         ordinals = tuple(range(len(watched.addresses)))
-        group = Group(uid, watched.name, ordinals, watched.policy, watched.timers.lease_s)
+        lease_s = watched.timers.lease_s if watched.timers is not None else 0
+        group = Group(uid, watched.name, ordinals, watched.policy, lease_s)
         return Coordinator(group, self._register, members, self._clock, self._say, self._acts)
 
     def _say(self, decision: Decision) -> None:

@@ -221,8 +221,7 @@ def member_config(layout: Layout, who: Who, folder: str, secret_file: str) -> di
 
 
 def coordinator_config(layout: Layout, registers: str, secret_file: str) -> dict[str, object]:
-    """Return the configuration of `gantry coordinator --config`."""
-    profile = PROFILES[layout.profile]
+    """Return the configuration of `gantry coordinator --config`; the members tell it their terms."""
     groups: dict[str, object] = {}
     for number in range(layout.groups):
         members = [Who(number, ordinal) for ordinal in range(layout.replicas)]
@@ -234,9 +233,6 @@ def coordinator_config(layout: Layout, registers: str, secret_file: str) -> dict
         "secret-file": secret_file,
         "cluster-uid": layout.uid,
         "local-uid": layout.uid,
-        "failover-timers": layout.timers,
-        "role": profile.role,
-        "min-in-sync": profile.min_in_sync,
         "groups": groups,
     }
 

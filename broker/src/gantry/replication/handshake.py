@@ -34,7 +34,6 @@ from gantry.wire import ha
 SECRET_BYTES_MIN = 16
 TAIL_BYTES = 4096
 _ID_CHARS_MAX = 128
-_GRANT_MS_MAX = 60_000
 
 
 class ProofPurpose(Enum):
@@ -147,7 +146,6 @@ class Welcome:
     epochs: EpochTable
     step: Step
     at: int
-    grant_ms: int = 0  # for so long after each beat the slave promises no other epoch
 
     def encode(self) -> bytes:
         """Return the JSON that `read_welcome` reads."""
@@ -158,7 +156,7 @@ class Welcome:
                 "epochs": [list(entry) for entry in self.epochs.entries],
                 "step": self.step.value,
                 "at": self.at,
-                "grantMs": self.grant_ms,
+                "grantMs": 0,  # a slave of the previous version promises nothing while a grant lasts: none is given
             }
         )
 
@@ -172,9 +170,8 @@ def read_welcome(said: bytes) -> Welcome:
         epochs_in(source),
         Step(documents.text(source, "step")),
         documents.integer(source, "at"),
-        documents.integer(source, "grantMs"),
     )
-    if found.at < 0 or found.epoch < 1 or not found.cluster_uid or not 0 <= found.grant_ms <= _GRANT_MS_MAX:
+    if found.at < 0 or found.epoch < 1 or not found.cluster_uid:
         raise ValueError(f"a welcome at {found.at} in epoch {found.epoch}")
     return found
 
@@ -193,7 +190,6 @@ class MasterStatus:
     segment_bytes: int
     place: int = 0
     has_register: bool = False
-    grant_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +252,7 @@ def _misfit(mine: MasterStatus, hello: Hello) -> str:
 
 
 def _welcome(mine: MasterStatus, step: Step, at: int) -> Welcome:
-    return Welcome(mine.cluster_uid, mine.epoch, mine.epochs, step, at, mine.grant_ms)
+    return Welcome(mine.cluster_uid, mine.epoch, mine.epochs, step, at)
 
 
 def _range(mine: MasterStatus) -> str:

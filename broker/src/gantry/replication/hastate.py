@@ -7,6 +7,7 @@
     writable    a master that takes writes, or refuses them only because its disk is full or its set too small
     short       a master that refuses writes because too few slaves are connected, or was sealed while it did
     diskFull    there is no room for further messages; of any member
+    terms       what its configuration says about the group (`terms`); missing: a member of the previous version
 
 Both sides of the interface take the names from here.  Received numbers are checked against their bounds.
 """
@@ -19,6 +20,7 @@ from enum import Enum
 from gantry.model import documents
 from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX, Member
 from gantry.replication.record import Holder, parse_holder
+from gantry.replication.terms import Terms, read_terms
 
 
 class MemberRole(Enum):
@@ -47,6 +49,7 @@ class MemberState:
     is_writable: bool
     is_short: bool = False
     is_disk_full: bool = False
+    terms: Terms | None = None
 
     @property
     def member(self) -> Member:
@@ -85,6 +88,7 @@ class MemberState:
             "writable": self.is_writable,
             "short": self.is_short,
             "diskFull": self.is_disk_full,
+            **({} if self.terms is None else {"terms": self.terms.to_document()}),
         }
 
 
@@ -108,6 +112,7 @@ def read_state(source: documents.Document) -> MemberState:
         documents.boolean(source, "writable"),
         documents.boolean(source, "short"),
         documents.boolean(source, "diskFull"),
+        read_terms(source),
     )
     if not all(0 <= number <= NUMBER_MAX for number in (state.epoch, state.promise, state.last_epoch)):
         raise ValueError(f"epoch {state.epoch}, promise {state.promise}, lastEpoch {state.last_epoch}")

@@ -48,11 +48,12 @@ _REFUSED_S = 2.0  # until a refused change of the set is tried again
 @dataclass(frozen=True, slots=True)
 class InSyncPolicy:
     """min_in_sync: how many members, the master included, acknowledge a message. waits: how long the group waits for
-    them.
+    them. is_sync: whether producers wait for that.
     """
 
     min_in_sync: int = 1
     waits: Waits = field(default_factory=Waits)
+    is_sync: bool = False
 
 
 @dataclass(frozen=True, slots=True)

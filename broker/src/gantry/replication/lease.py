@@ -20,6 +20,7 @@ token is read again for each request, because the kubelet replaces it.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
 from collections.abc import Callable, Mapping
@@ -33,6 +34,7 @@ from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.model import documents
 from gantry.replication.record import RegisterRecord, from_fields, to_fields
 from gantry.replication.register import (
+    Patience,
     RegisterConflictError,
     RegisterDamagedError,
     RegisterGoneError,
@@ -41,7 +43,7 @@ from gantry.replication.register import (
 )
 
 _PREFIX = "gantrymq.io/"
-_ANNOTATED = ("cluster-uid", "phase", "sync-set", "sync-set-version", "stores", "confirm-floor")
+_ANNOTATED = ("cluster-uid", "phase", "sync-set", "sync-set-version", "stores", "confirm-floor", "leader-terms")
 _BYTES_MAX = 1 << 20
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
@@ -60,13 +62,16 @@ class LeaseAddress:
 
 
 class LeaseRegister:
-    """Implements `register.Register` with a Lease. `writer` is unique to this process."""
+    """Implements `register.Register` with a Lease. `writer` is unique to this process.
+
+    timeout_s: of the first requests; it grows for a server that is slow (`register.Patience`).
+    """
 
     def __init__(self, address: LeaseAddress, writer: str, timeout_s: float) -> None:
         self._address = address
         self._writer = writer
         self._numbers = count(1)
-        self._timeout = aiohttp.ClientTimeout(total=timeout_s)
+        self._reading, self._writing = Patience(timeout_s), Patience(timeout_s)
         self._session: aiohttp.ClientSession | None = None
         self._folder = f"{address.server}/apis/coordination.k8s.io/v1/namespaces/{address.namespace}/leases"
 
@@ -121,7 +126,19 @@ class LeaseRegister:
 
     async def _ask(self, method: str, url: str, wanted: Mapping[str, object] | None) -> tuple[int, bytes]:
         if self._session is None:
-            self._session = aiohttp.ClientSession(timeout=self._timeout)
+            self._session = aiohttp.ClientSession()
+        patience, begun_s = self._reading if wanted is None else self._writing, asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(patience.timeout_s):
+                answer = await self._answer(method, url, wanted)
+        except TimeoutError:
+            patience.missed()
+            raise
+        patience.answered(asyncio.get_running_loop().time() - begun_s)
+        return answer
+
+    async def _answer(self, method: str, url: str, wanted: Mapping[str, object] | None) -> tuple[int, bytes]:
+        assert self._session is not None
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         token = self._address.token if wanted is None else self._address.writing or self._address.token
         headers = {"Authorization": f"Bearer {token()}", "Content-Type": kind}
@@ -178,7 +195,8 @@ def _spec(record: RegisterRecord) -> dict[str, object]:
 
 def _fields(spec: documents.Document, annotations: Mapping[str, str]) -> dict[str, object]:
     renewed = datetime.strptime(documents.text(spec, "renewTime"), _TIME).replace(tzinfo=UTC)
-    fields: dict[str, object] = {name: annotations.get(_PREFIX + name) for name in _ANNOTATED}
+    known = [name for name in _ANNOTATED if _PREFIX + name in annotations]
+    fields: dict[str, object] = {name: annotations[_PREFIX + name] for name in known}
     fields["epoch"] = str(documents.integer(spec, "leaseTransitions"))
     fields["holder"] = documents.text(spec, "holderIdentity")
     fields["lease-duration"] = str(documents.integer(spec, "leaseDurationSeconds"))

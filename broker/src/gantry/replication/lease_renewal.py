@@ -6,9 +6,12 @@ The in-sync tracker is told only what a *successful* write left in the register.
 
     renewed      the serving lease is extended from the moment at which the renewal was sent
     conflict     another process wrote: read, and try again at once
-    no answer    the outcome is unknown: the change stays pending, `insync` counts both outcomes; read, and try again
+    no answer    the outcome is unknown: the change stays pending, `insync` counts both outcomes; read, and try again.
+                 A reading with another version than the one that was written on proves that no request of ours can take
+                 effect any more: what it shows is settled.  Each renewal has a time of its own (`renewed_ms`); if the
+                 reading shows that of an open request, the serving lease is extended from when that one was sent
     other holder, or sealed    `is_lost`
-    no register  nothing to renew: the serving lease ends by itself, or continues by grants
+    no register  nothing to renew: the serving lease ends by itself, or continues while the slaves answer
 
 A handover is such a write as well.  While its outcome is unknown it counts as done; a renewal that succeeds afterwards
 proves that it was not done.
@@ -30,8 +33,10 @@ from gantry.replication.operations import Denied
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
 from gantry.replication.serving_lease import ServingLease
+from gantry.replication.terms import LeaderTerms
 
 _CONFLICTS_MAX = 8
+_OPEN_MAX = 16  # requests on one version; older ones give no serving lease any more
 
 
 class Handed(Enum):
@@ -68,7 +73,16 @@ class LeaseRenewal:
         self._serving_lease = serving_lease
         self._clock = clock
         self._seen = seen
+        self._renewed_ms = 0
+        self._open_on = ""  # the version of the requests whose outcome is unknown
+        self._open: dict[int, tuple[float, int]] = {}  # of these by `renewed_ms`: when sent, and the lease
+        self._open_change: InSyncChange | None = None  # that one of them carries
         self._turn = asyncio.Lock()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the outcome of a renewal is unknown, so that the register should be read soon."""
+        return bool(self._open_on)
 
     async def renew(self) -> None:
         """Renew the lease and write the pending change of the set. The outcome is in `is_lost` and `why`."""
@@ -131,27 +145,56 @@ class LeaseRenewal:
 
     async def _renew_once(self) -> bool:
         """Try one renewal. Return whether to try again at once."""
-        change = self._tracker.insync.change
         seen, self._seen = self._seen, None
         try:
             seen = seen or await self._read()
             if seen is None or self._look(seen.record):
                 return False
             self.why = ""
+            self._resolve(seen)
+            change, sent_s = self._tracker.insync.change, self._clock.monotonic()
             wanted = self._wanted(seen.record, change)
-            sent_s = self._clock.monotonic()
-            self._seen = await self._register.write(wanted, seen.version)
+            self._seen = await self._send(wanted, seen.version, sent_s, change)
         except RegisterConflictError as error:
             self.why = str(error)
             return True
         except (RegisterError, OutcomeUnknownError) as error:
             self.why = str(error)
             return False
+        self._forget()
         self._serving_lease.renewed(sent_s, wanted.lease_duration_s)
         if self._tracker.insync.change == change:
             self._settled(wanted.in_sync)
             return False
         return True  # another change is pending by now
+
+    async def _send(self, wanted: RegisterRecord, version: str, sent_s: float, change: InSyncChange | None) -> Seen:
+        """Write, and remember the request when its outcome is unknown."""
+        self._serving_lease.limit(sent_s, wanted.lease_duration_s)
+        try:
+            return await self._register.write(wanted, version)
+        except OutcomeUnknownError:
+            self._open_on, self._open_change = version, change or self._open_change
+            self._open[wanted.renewed_ms] = sent_s, wanted.lease_duration_s
+            if len(self._open) > _OPEN_MAX:
+                del self._open[next(iter(self._open))]
+            raise
+
+    def _resolve(self, seen: Seen) -> None:
+        """Settle what became of the requests without an answer, if this reading proves that they are over."""
+        if self._open_on in ("", seen.version):
+            return
+        carried_out = self._open.get(seen.record.renewed_ms)
+        if carried_out is not None:
+            self._serving_lease.renewed(*carried_out)
+        is_settled = self._open_change is not None  # a change that was never sent stays
+        self._forget()
+        if is_settled:
+            self._settled(seen.record.in_sync)
+
+    def _forget(self) -> None:
+        self._open_on, self._open_change = "", None
+        self._open.clear()
 
     def _look(self, record: RegisterRecord) -> bool:
         """Set `is_lost` when another member leads, or none, and return it."""
@@ -160,7 +203,11 @@ class LeaseRenewal:
 
     def _wanted(self, record: RegisterRecord, change: InSyncChange | None) -> RegisterRecord:
         tracker = self._tracker
-        renewed = operations.renew(record, self._me, tracker.epoch, tracker.confirmed, self._clock.now_ms())
+        rules = tracker.rules
+        said = LeaderTerms(tracker.epoch, rules.is_sync, rules.min_in_sync, record.lease_duration_s)
+        # Every renewal differs from all others, whatever the clock does.
+        self._renewed_ms = max(self._clock.now_ms(), self._renewed_ms + 1, record.renewed_ms + 1)
+        renewed = operations.renew(record, self._me, tracker.epoch, tracker.confirmed, self._renewed_ms, said)
         assert isinstance(renewed, RegisterRecord), "looked at before"
         if change is None or record.in_sync != change.base:
             return renewed

@@ -58,7 +58,6 @@ class SlaveLink(asyncio.BufferedProtocol):
         self._needed = ha.HEAD.size
         self._transport: asyncio.Transport | None = None
         self._opened_s = self._heard_s = self._said_s = clock.monotonic()
-        self._echo = 0
 
     @property
     def has_failed(self) -> bool:
@@ -137,9 +136,6 @@ class SlaveLink(asyncio.BufferedProtocol):
                 machine.appended(action.offset, end)
                 self._hold()
             elif isinstance(action, slave.MasterMarks):
-                if machine.replica.echo not in (0, self._echo):
-                    self._echo = machine.replica.echo
-                    sink.beaten(self._heard_s)
                 sink.marks(machine.replica.confirmed, action.log_start, action.written)
             elif isinstance(action, slave.Apply):
                 sink.apply(action.number, action.changes)

@@ -65,13 +65,13 @@ class MasterEnd(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LinkRules:
-    """Seconds between two beats; seconds without a word after which a link ends; whether beats ask for a grant now, a
-    slave's word to promise no other epoch for a while.
+    """Seconds between two beats; seconds without a word after which a link ends; whether beats ask for an answer now,
+    which extends the serving lease.
     """
 
     beat_s: float
     silence_s: float
-    asks_grant: Callable[[], bool]
+    asks_answer: Callable[[], bool]
 
 
 class SlaveEnd(Protocol):
@@ -103,10 +103,6 @@ class SlaveEnd(Protocol):
 
     def held(self) -> int:
         """Return the offset up to which it holds its log by its flush policy."""
-        ...
-
-    def beaten(self, now_s: float) -> None:
-        """Note that a beat of the master arrived."""
         ...
 
     def apply(self, number: int, changes: list[object]) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gantry.replication.members import DISKS_MAX, MEMBERS_MAX, NUMBER_MAX, SyncSet, disk_of, format_set
 from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
+from gantry.replication.terms import LeaderTerms, Terms
 
 
 class Denied(NamedTuple):
@@ -24,14 +25,16 @@ class Denied(NamedTuple):
 # Operations of a master
 
 
-def renew(record: RegisterRecord, me: Holder, epoch: int, confirmed: int, now_ms: int) -> RegisterRecord | Denied:
-    """RENEW: extend the lease and raise the confirm floor. The record changes, so older requests of this master
-    fail.
+def renew(
+    record: RegisterRecord, me: Holder, epoch: int, confirmed: int, now_ms: int, said: LeaderTerms | None = None
+) -> RegisterRecord | Denied:
+    """RENEW: extend the lease, raise the confirm floor, and write the master's terms. The record changes, so older
+    requests of this master fail.
     """
     denied = _not_mine(record, me, epoch)
     if denied is not None:
         return denied
-    return replace(record, confirm_floor=max(record.confirm_floor, confirmed), renewed_ms=now_ms)
+    return replace(record, confirm_floor=max(record.confirm_floor, confirmed), renewed_ms=now_ms, leader_terms=said)
 
 
 def change_set(
@@ -56,8 +59,10 @@ def change_set(
     return replace(record, in_sync=target, set_version=record.set_version + 1)
 
 
-def take_next_epoch(record: RegisterRecord, me: Holder, store_uid: str, log_end: int) -> RegisterRecord | Denied:
-    """SELF-EPOCH: a new process of the holder begins the next epoch."""
+def take_next_epoch(
+    record: RegisterRecord, me: Holder, store_uid: str, log_end: int, terms: Terms | None = None
+) -> RegisterRecord | Denied:
+    """SELF-EPOCH: a new process of the holder begins the next epoch, on these terms."""
     if record.phase is not Phase.ACTIVE or record.holder is None:
         return Denied(f"the group is {record.phase.value}")
     if record.holder.member != me.member:
@@ -67,7 +72,8 @@ def take_next_epoch(record: RegisterRecord, me: Holder, store_uid: str, log_end:
         return Denied(f"the store of ordinal {me.member.ordinal} is {store.uid if store else 'none'}, not {store_uid}")
     if log_end < record.confirm_floor:
         return Denied(f"the log ends at {log_end}, and up to {record.confirm_floor} it was confirmed")
-    return _next_epoch(record, me, Phase.ACTIVE)
+    taken = _next_epoch(record, me, Phase.ACTIVE)
+    return taken if isinstance(taken, Denied) else replace(taken, leader_terms=_said(taken, terms))
 
 
 def hand_over(record: RegisterRecord, me: Holder, epoch: int, target: Holder, keep: int = 0) -> RegisterRecord | Denied:
@@ -113,9 +119,11 @@ def seal(record: RegisterRecord) -> RegisterRecord | Denied:
     return _next_epoch(record, None, Phase.SEALED)
 
 
-def promote(record: RegisterRecord, chosen: Holder, in_sync: SyncSet) -> RegisterRecord | Denied:
+def promote(
+    record: RegisterRecord, chosen: Holder, in_sync: SyncSet, terms: Terms | None = None
+) -> RegisterRecord | Denied:
     """PROMOTE: `chosen` leads the sealed epoch, which it promised; every member of `in_sync` has all acknowledged
-    messages.
+    messages. terms: those that `chosen` said with its promise.
     """
     if record.phase is Phase.ACTIVE:
         return Denied(f"{record.holder} leads")
@@ -128,11 +136,12 @@ def promote(record: RegisterRecord, chosen: Holder, in_sync: SyncSet) -> Registe
         if store is None or store.disk != disk_of(member.incarnation):
             return Denied(f"{member} is not on the disk that was admitted for ordinal {member.ordinal}")
     return replace(
-        record, phase=Phase.ACTIVE, holder=chosen, in_sync=in_sync, set_version=record.set_version + 1
-    )
+        record, phase=Phase.ACTIVE, holder=chosen, in_sync=in_sync, set_version=record.set_version + 1,
+        leader_terms=_said(record, terms),
+    )  # fmt: skip
 
 
-def force(record: RegisterRecord, chosen: Holder, log_end: int) -> RegisterRecord | Denied:
+def force(record: RegisterRecord, chosen: Holder, log_end: int, terms: Terms | None = None) -> RegisterRecord | Denied:
     """FORCE: on an operator's request `chosen` leads the sealed epoch alone; messages that only others have are
     lost.
     """
@@ -144,7 +153,7 @@ def force(record: RegisterRecord, chosen: Holder, log_end: int) -> RegisterRecor
     alone = frozenset({chosen.member})
     return replace(
         record, phase=Phase.ACTIVE, holder=chosen, in_sync=alone, set_version=record.set_version + 1,
-        confirm_floor=min(record.confirm_floor, log_end),
+        confirm_floor=min(record.confirm_floor, log_end), leader_terms=_said(record, terms),
     )  # fmt: skip
 
 
@@ -174,6 +183,13 @@ def remove(record: RegisterRecord, ordinal: int) -> RegisterRecord | Denied:
         return Denied(f"ordinal {ordinal} is in {format_set(record.in_sync)}")
     former = dict(record.stores).get(ordinal)
     return record if former is None else _with_store(record, ordinal, MemberDisk("", former.disk))
+
+
+def _said(record: RegisterRecord, terms: Terms | None) -> LeaderTerms | None:
+    """Return the terms of a process that leads this epoch and has not renewed yet."""
+    if terms is None:
+        return None
+    return LeaderTerms(record.epoch, terms.is_sync, terms.min_in_sync, record.lease_duration_s)
 
 
 def _with_store(record: RegisterRecord, ordinal: int, store: MemberDisk) -> RegisterRecord:

@@ -8,6 +8,7 @@
                      number of a removed store is kept
     confirm_floor    the log was certainly confirmed up to this offset: a disk that holds less has lost messages
     renewed_ms       wall clock of the last writer, in ms; for people, no decision depends on it
+    leader_terms     what the master said with its last renewal (`terms`); None: unknown
 
     Bootstrapping    never had a master      Active      the holder leads
     Sealed           in_sync is frozen       Recovering  sealed, and the former in_sync is unknown
@@ -33,6 +34,7 @@ from gantry.replication.members import (
     parse_member,
     parse_set,
 )
+from gantry.replication.terms import LeaderTerms, parse_leader_terms
 
 OFFSET_MAX = (1 << 63) - 1
 _PROCESS = re.compile(r"[0-9A-Za-z-]{1,64}")
@@ -80,6 +82,7 @@ class RegisterRecord:
     confirm_floor: int = 0
     lease_duration_s: int = 15
     renewed_ms: int = 0
+    leader_terms: LeaderTerms | None = None
 
     def __post_init__(self) -> None:
         if not (1 <= self.epoch <= NUMBER_MAX and 0 <= self.confirm_floor <= OFFSET_MAX and self.set_version >= 0):
@@ -95,6 +98,12 @@ class RegisterRecord:
         """Return the disk of an ordinal; None when it has none."""
         return next((store for other, store in self.stores if other == ordinal and store.uid), None)
 
+    @property
+    def last_led(self) -> LeaderTerms | None:
+        """The terms of the master, or of the one that was sealed; None when they are not known."""
+        led = self.epoch - (self.phase is Phase.SEALED)
+        return self.leader_terms if self.leader_terms is not None and self.leader_terms.epoch == led else None
+
 
 def to_fields(record: RegisterRecord) -> dict[str, str]:
     """Return the record as names and texts."""
@@ -109,6 +118,7 @@ def to_fields(record: RegisterRecord) -> dict[str, str]:
         "confirm-floor": str(record.confirm_floor),
         "lease-duration": str(record.lease_duration_s),
         "renewed": str(record.renewed_ms),
+        "leader-terms": "" if record.leader_terms is None else str(record.leader_terms),
     }
 
 
@@ -125,6 +135,8 @@ def from_fields(fields: Mapping[str, object]) -> RegisterRecord:
         confirm_floor=_number(fields, "confirm-floor"),
         lease_duration_s=_number(fields, "lease-duration"),
         renewed_ms=_number(fields, "renewed"),
+        # Members of the previous version do not write it.
+        leader_terms=parse_leader_terms(_text(fields, "leader-terms") if "leader-terms" in fields else ""),
     )
 
 

@@ -21,6 +21,8 @@ from typing import NamedTuple, Protocol
 from gantry.errors import GantryError
 from gantry.replication.record import RegisterRecord
 
+_DOUBLED = 2
+
 
 class RegisterError(GantryError):
     """A failed access; nothing was done, unless it is a conflict with a write of our own."""
@@ -47,6 +49,25 @@ class Seen(NamedTuple):
 
     record: RegisterRecord
     version: str
+
+
+class Patience:
+    """The time-out of requests to a register, so that one which is slow for good is understood in the end.
+
+    It doubles when there is no answer, `_DOUBLED` times at most, and falls to twice what the last answer took.
+    """
+
+    def __init__(self, least_s: float) -> None:
+        self.timeout_s = least_s
+        self._least_s = least_s
+
+    def answered(self, took_s: float) -> None:
+        """Note that an answer came after so many seconds."""
+        self.timeout_s = max(self._least_s, min(self.timeout_s, 2 * took_s))
+
+    def missed(self) -> None:
+        """Note that no answer came in time."""
+        self.timeout_s = min(2 * self.timeout_s, self._least_s * 2**_DOUBLED)
 
 
 class Register(Protocol):

@@ -22,6 +22,7 @@ from gantry.replication import operations
 from gantry.replication.members import disk_of
 from gantry.replication.operations import Denied
 from gantry.replication.record import Holder, Phase, RegisterRecord
+from gantry.replication.terms import Terms
 
 
 class OwnState(NamedTuple):
@@ -33,6 +34,7 @@ class OwnState(NamedTuple):
     log_end: int
     last_epoch: int  # the last one in which this disk led or followed
     promise: int
+    terms: Terms | None = None
 
 
 class Lead(NamedTuple):
@@ -91,5 +93,5 @@ def decide_role(record: RegisterRecord | None, known: OwnState) -> RoleDecision:
         return Stand(f"epoch {known.promise} was promised, the register is at {record.epoch}")
     if holder == known.me and known.last_epoch < record.epoch:
         return Lead(record.epoch)
-    claimed = operations.take_next_epoch(record, known.me, known.store_uid, known.log_end)
+    claimed = operations.take_next_epoch(record, known.me, known.store_uid, known.log_end, known.terms)
     return Stand(claimed.reason) if isinstance(claimed, Denied) else Claim(claimed)

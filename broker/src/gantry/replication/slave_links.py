@@ -318,10 +318,10 @@ class Link(asyncio.Protocol):
         marks = self._slave_links.source.marks
         is_due = now_s - self._beaten_s >= self._slave_links.rules.beat_s
         if self._machine.is_fed and (is_due or marks[1:] != self._marks[1:]):
-            # A chunk does not replace a beat: only the answer to a beat is a slave's grant.
+            # A chunk does not replace a beat: only the answer to a beat extends the serving lease.
             self.feed()
             self._marks, self._beaten_s = marks, now_s
-            self._write(ha.beat(*marks, round(now_s * 1e9) if self._slave_links.rules.asks_grant() else 0))
+            self._write(ha.beat(*marks, round(now_s * 1e9) if self._slave_links.rules.asks_answer() else 0))
 
     def ask_promise(self, epoch: int) -> None:
         self._write(ha.promise(ha.FrameType.PROMISE, epoch))

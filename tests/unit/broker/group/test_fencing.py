@@ -46,7 +46,7 @@ class Hanging:
 class Alone:
     """A slave without a master."""
 
-    is_reshaping, granted_until_s = False, 0.0
+    is_reshaping = False
 
     def status(self) -> MemberRole:
         return MemberRole.NONE

@@ -17,7 +17,8 @@ from testkit.simclock import SimClock
 
 @pytest.mark.parametrize("is_sealed", [False, True])
 async def test_a_handover_that_is_given_up_serves_on_unless_the_master_was_sealed(is_sealed: bool) -> None:
-    serving_lease, gate, slave = ServingLease(3.0), WriteGate(), SimpleNamespace(is_connected=True, member=Member(1, 0))
+    slave = SimpleNamespace(is_connected=True, member=Member(1, 0))
+    serving_lease, gate = ServingLease(4.5, 3.0), WriteGate()
     serving_lease.renewed(0.0, 15)
     insync = SimpleNamespace(recorded={slave.member})
     group = SimpleNamespace(serving_lease=serving_lease, is_sealed=False, tell_tables=lambda: None)
@@ -46,7 +47,7 @@ async def test_a_handover_that_is_given_up_serves_on_unless_the_master_was_seale
 async def test_a_master_that_stops_leaves_the_set_only_when_everybody_else_of_it_is_there(is_there: bool) -> None:
     me, heir = Member(0, 0), SimpleNamespace(is_connected=True, member=Member(1, 0), process="p1")
     other = SimpleNamespace(is_connected=is_there, member=Member(2, 0))
-    serving_lease, left = ServingLease(3.0), []
+    serving_lease, left = ServingLease(4.5, 3.0), []
     serving_lease.renewed(0.0, 15)
     group = SimpleNamespace(
         serving_lease=serving_lease, is_sealed=False, tell_tables=lambda: None, is_equal=lambda place: True

@@ -26,7 +26,7 @@ from testkit.simdisk import SimDisk
 
 ROOT = "/store"
 FOLLOWED = table_of([(1, 0), (2, 100)])  # it followed epoch 2, which has written nothing yet
-LOWER = Welcome("cluster", 1, table_of([(1, 0)]), Step.FOLLOW, 100, grant_ms=700)
+LOWER = Welcome("cluster", 1, table_of([(1, 0)]), Step.FOLLOW, 100)
 
 
 class Slave:
@@ -117,12 +117,10 @@ def test_a_master_in_the_promised_epoch_or_a_higher_one_is_followed(has_register
     for epoch in (3, 4):
         slave = Slave(has_register, promise=3)
         table = table_of([(1, 0), (epoch, 100)])
-        slave.welcome(Welcome("cluster", epoch, table, Step.FOLLOW, 100, grant_ms=700))
+        slave.welcome(Welcome("cluster", epoch, table, Step.FOLLOW, 100))
         slave.work()
         assert slave.answers == [""] and slave.member.epochs == member_files.load_epochs(slave.disk, ROOT) == table
         assert slave.member.term_promise.promise == (epoch if has_register else 3)
-        slave.following.beaten(10.0)
-        assert slave.following.granted_until_s == 10.7
 
 
 def test_a_log_is_cut_for_no_master_below_the_promise() -> None:

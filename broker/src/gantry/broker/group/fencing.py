@@ -83,6 +83,7 @@ class Fencing:
             is_master and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(shut),
             GATE_SHORT in shut,  # also after the seal: a new coordinator does not know why the master was sealed
             GATE_DISK_FULL in shut or bool(store.why_full),
+            member.terms,
         )
 
     def settings(self) -> Mapping[str, object]:
@@ -114,15 +115,9 @@ class Fencing:
             late = why_not_sealed(self.state(), epoch)
             if late is not None:
                 return late
-            role, member = self._role, self._member
+            role = self._role
             if role.is_reshaping:
                 return refuse(423, "the broker starts again, to change its log", retryAfterMs=_RESTART_MS)
-            left_s = role.granted_until_s - self._parts.clock.monotonic()
-            if left_s > 0 and epoch > member.term_promise.promise:
-                # From here on the master gets no new grant of this member, so that the old one ends.
-                member.fencing = max(member.fencing, epoch)
-                role.fence(epoch)
-                return refuse(423, "the master has this member's word", retryAfterMs=round(left_s * 1000) + 1)
             await self._promise(epoch)
             role.step_down(epoch)
             return None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gantry.broker.part_settings import replication_waits
 from gantry.broker.role import master_role, slave_role
 from gantry.broker.role.master_role import MasterRole
-from gantry.broker.role.mastership import GRANT_RENEWALS, Mastership
+from gantry.broker.role.mastership import Mastership
 from gantry.broker.role.membership import Membership
 from gantry.broker.role.register_watcher import RegisterWatcher, WatcherHooks, WatcherSettings
 from gantry.broker.role.slave_feed import GroupFacts
@@ -26,6 +26,7 @@ from gantry.replication.link import Connector
 from gantry.replication.link_ends import LinkRules, LinkWaits
 from gantry.replication.pace import BEAT_S, LINK_S
 from gantry.replication.slave_links import SlaveLinks
+from gantry.replication.timers import serving_waits
 from gantry.wire.ha import NONCE_BYTES
 
 if TYPE_CHECKING:
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transaction.decisions import Decisions
 
-_GRANT_BEATS = 3  # beats in the time that a slave's grant lasts
 # A new master listens soon after it is named.
 _AGAIN_FIRST_S, _AGAIN_S = 0.02, 0.25
 
@@ -192,14 +192,14 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
         if member.has_register:
             shared.registration.stand_as(member.place + 1, epoch)
 
-    grant_s = config.replication.renew_every_s * GRANT_RENEWALS if member.has_register else 0.0
-    facts = GroupFacts(config.name, member, grant_s)
+    facts = GroupFacts(config.name, member)
     role = MasterRole(shared.store, mastership, tables, gate, config, facts, ended)
     epoch, pacing = mastership.tracker.epoch, CatchUpPacing(machine.wanted_s)
     rules = LinkRules(BEAT_S, LINK_S, lambda: True)
     if member.has_register:
         silence_s = replication_waits(config.replication).link_s
-        rules = LinkRules(min(BEAT_S, grant_s / _GRANT_BEATS), silence_s, lambda: GATE_STALLED not in gate.reasons)
+        beat_s = serving_waits(config.replication.renew_every_s).beat_s
+        rules = LinkRules(beat_s, silence_s, lambda: GATE_STALLED not in gate.reasons)
     role.wire(SlaveLinks(member.keys, epoch, role.feed, machine.clock, lambda: _nonce(machine), pacing, rules))
     shared.activity.wait(role.why_not)
     shared.durably.watch(role)

@@ -44,6 +44,13 @@ def leads(parts: Parts) -> Iterator[Sample]:
         yield (), int(parts.group.status() is MemberRole.MASTER)
 
 
+def terms(parts: Parts) -> Iterator[Sample]:
+    """What this member's configuration says about its group, as labels."""
+    if parts.terms is not None:
+        said = parts.terms.to_document()
+        yield tuple(str(said[name]) for name in ("role", "minInSync", "renewEveryMs", "segmentBytes", "members")), 1
+
+
 def lost_messages(parts: Parts) -> Iterator[Sample]:
     """Messages that were cut from this member's log."""
     if parts.losses is not None:
@@ -85,6 +92,13 @@ FAMILIES: tuple[Family, ...] = (
         "The epoch that this member of a group leads or follows.",
         (),
         _of_role(lambda role: role.epoch),
+    ),
+    Family(
+        GAUGE,
+        "gantry_replication_terms",
+        "1, with what this member's configuration says about its group; the weakest of all members count.",
+        ("role", "min_in_sync", "renew_every_ms", "segment_bytes", "members"),
+        terms,
     ),
     Family(
         GAUGE,

@@ -26,14 +26,9 @@ class GroupRole(Protocol):
     """Implemented by `MasterRole` and `SlaveRole`."""
 
     is_reshaping: bool  # the next start cuts or replaces the log
-    granted_until_s: float  # before this moment of the clock the member promises no other epoch
 
     def status(self) -> MemberRole:
         """The role that works now; NONE for a sealed master, and for a slave without its master."""
-        ...
-
-    def fence(self, epoch: int) -> None:
-        """Let nothing of a lower epoch begin, before the promise of this one is on the disk."""
         ...
 
     def step_down(self, epoch: int) -> None:

@@ -71,7 +71,6 @@ class MasterRole:
     """The role of a master; loop thread only."""
 
     is_reshaping = False
-    granted_until_s = 0.0
 
     def __init__(
         self,
@@ -109,6 +108,8 @@ class MasterRole:
         """Connect the links, which read from `feed`; nothing listens yet."""
         store = self._store
         self._slave_links = slave_links
+        if self.serving_lease is not None:
+            self.serving_lease.count(self._others())
         self._carry(self._tables)
         self._journal.listen(slave_links.wake)
         store.written.listen(slave_links.wake)
@@ -182,7 +183,7 @@ class MasterRole:
         """Count a slave's acknowledgement; see `SlaveNews`."""
         is_new = self.tracker.slaves[place].metadata != ack.metadata
         if self.serving_lease is not None and ack.echo:
-            self.serving_lease.granted(place, ack.echo / 1e9, self._others())
+            self.serving_lease.answered(place, ack.echo / 1e9, self._others())
         self._confirm(self.tracker.acknowledge(place, ack, self._store.written.offset, self._now_s()))
         if is_new:
             self._tell_kept()
@@ -196,6 +197,8 @@ class MasterRole:
     def went(self, place: int, is_leaving: bool) -> None:
         """Count a slave as disconnected; see `SlaveNews`."""
         self._confirm(self.tracker.lose(place, is_leaving, self._now_s()))
+        if self.serving_lease is not None:
+            self.serving_lease.lost(place)
         self._tell_kept()
         if is_leaving:
             self._look()
@@ -229,9 +232,6 @@ class MasterRole:
         asked, promised = self._promise_asked or (None, None)
         if place == asked and epoch == self.tracker.epoch + 1 and promised is not None and not promised.done():
             promised.set_result(None)
-
-    def fence(self, epoch: int) -> None:
-        """Do nothing: a master has given no grant, so its promise can be written at once."""
 
     def step_down(self, epoch: int) -> None:
         """Lead no more in epochs below this one.  Nothing is taken, confirmed or sent to slaves from here on."""

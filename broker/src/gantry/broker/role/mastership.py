@@ -11,6 +11,7 @@ from gantry.broker.role.membership import Membership, take_epoch
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.replication.in_sync_tracker import InSyncTracker, Term
 from gantry.replication.serving_lease import ServingLease
+from gantry.replication.timers import serving_waits
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from gantry.replication.register import Seen
     from gantry.store.store import Store
 
-# A slave's grant lasts a little longer than the time between two renewals, so that one of them may get lost.
-GRANT_RENEWALS = 1.2
 _LATE = {
     "self": ResponseCode.FLUSH_DISK_TIMEOUT,
     "gone": ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -60,4 +59,5 @@ def begin(
         return Mastership(InSyncTracker(end, store.confirmed.offset, Term(member.epochs.last_epoch), rules), clock)
     term = Term(seen.record.epoch, member.me.member, seen.record.in_sync, clock.monotonic())
     tracker = InSyncTracker(end, store.confirmed.offset, term, rules, lambda change: news.hurry())
-    return Mastership(tracker, clock, seen, ServingLease(config.replication.renew_every_s * GRANT_RENEWALS))
+    waits = serving_waits(config.replication.renew_every_s)
+    return Mastership(tracker, clock, seen, ServingLease(waits.fresh_s, waits.heard_s))

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gantry.broker.machine import Machine
+from gantry.broker.part_settings import terms_of
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import ConfigError
 from gantry.replication import member_files, term_promise
@@ -27,6 +28,7 @@ from gantry.replication.member_files import StoreIdentity
 from gantry.replication.record import Holder
 from gantry.replication.role_decision import OwnState
 from gantry.replication.term_promise import Beginning, Ending, TermPromise
+from gantry.replication.terms import Terms
 from gantry.store import recoverypoint
 from gantry.store.disk import Disk
 
@@ -96,6 +98,7 @@ class Membership:
     place: int = 0  # its ordinal in a group with a register, else its brokerId
     has_register: bool = False
     process: str = ""  # id of the process
+    terms: Terms | None = None  # what its configuration says about the group
 
     @property
     def promised(self) -> int:
@@ -111,7 +114,8 @@ class Membership:
         """Return what this member knows about itself, for the decision about its role."""
         identity = self.identity
         last_epoch = self.epochs.last_epoch
-        return OwnState(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
+        uids = identity.cluster_uid, identity.store_uid
+        return OwnState(self.me, *uids, log_end, last_epoch, self.promised, self.terms)
 
 
 def join(
@@ -142,6 +146,7 @@ def join(
         place=config.replication.ordinal if has_register else config.id,
         has_register=has_register,
         process=process,
+        terms=terms_of(config),
     )
 
 

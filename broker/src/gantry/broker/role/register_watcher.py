@@ -27,6 +27,7 @@ from gantry.replication.hastate import MemberRole
 from gantry.replication.record import RegisterRecord
 from gantry.replication.register import RegisterError
 from gantry.replication.role_decision import Follow, Lead
+from gantry.replication.timers import serving_waits
 from gantry.transport.tasks import essential
 
 if TYPE_CHECKING:
@@ -111,6 +112,8 @@ class RegisterWatcher:
 
     def _pause_s(self) -> float:
         is_served = self._leads or self._role.status() is MemberRole.SLAVE
+        if self._leads and self.lease_renewal is not None and self.lease_renewal.is_open:
+            return serving_waits(self._rules.renew_every_s).again_s
         return self._rules.renew_every_s if is_served else self._news.pause_s(self._rules.renew_every_s)
 
     async def _renew(self) -> None:

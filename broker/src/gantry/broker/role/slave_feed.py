@@ -44,11 +44,10 @@ class SlaveNews(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupFacts:
-    """The group's name, this member, and how many seconds a slave's grant lasts after a beat (0: no register)."""
+    """The group's name and this member."""
 
     group: str
     member: Membership
-    grant_s: float
 
 
 class SlaveFeed:
@@ -87,7 +86,6 @@ class SlaveFeed:
             settings.segment_bytes,
             member.place,
             member.has_register,
-            round(self._facts.grant_s * 1000),
         )
 
     def _tail(self, end: int) -> int:

@@ -89,13 +89,11 @@ class SlaveRole:
         outside: SlaveHooks,
     ) -> None:
         self.master_written = 0
-        self.granted_until_s = 0.0
         # Whether the next start has to cut or replace the log, or build queues again; nothing is followed until then.
         self.is_reshaping = False
         self._store = store
         self._member = member
         self._promise_writer = promise_writer
-        self._grant_s = 0.0
         self._place = place
         self._tables = tables
         self._gate = gate
@@ -208,7 +206,6 @@ class SlaveRole:
         def finished(error: StoreError | None) -> None:
             if error is None:
                 self._member.identity, self._member.epochs = identity, welcome.epochs
-                self._grant_s = welcome.grant_ms / 1000
                 error = self._refusal(welcome)  # a seal may have come meanwhile, and nothing begins below it
             done(error)
 
@@ -228,22 +225,14 @@ class SlaveRole:
         """Expect a new master, because the link ended."""
         self.outside.expect_news()
 
-    def fence(self, epoch: int) -> None:
-        """Follow no master below this epoch, which is promised or about to be."""
-        self.cut_off(f"epoch {epoch} was promised")
-
     def step_down(self, epoch: int) -> None:
         """Follow no master below this epoch, which is promised."""
-        self.fence(epoch)
+        self.cut_off(f"epoch {epoch} was promised")
 
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
         """Promise an epoch on the master's request, for a handover."""
         self._promise_writer.promise(epoch, done)
         self.outside.expect_news()
-
-    def beaten(self, now_s: float) -> None:
-        """Extend the grant to the master: until it ends, no other epoch is promised."""
-        self.granted_until_s = now_s + self._grant_s
 
     def leave_lower(self, epoch: int) -> None:
         """End the link if it is of a lower epoch than this one, which has a master."""
