@@ -82,14 +82,16 @@ class DelayedEntries:
         is_retime = code & duetimes.RETIME_BIT != 0
         return DelayedEntry(log_offset, size, offset, duetimes.due_ms(code), is_cancel, is_lease, is_retime)
 
-    def of_line(self, line: Line, count_max: int) -> list[DelayedEntry]:
-        """What is next in a line; a place of size 0 stands for what is no longer there, due at once."""
-        found = self._reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.next, count_max)
+    def of_line(self, line: Line, count_max: int, behind: int = 0) -> list[DelayedEntry]:
+        """What is next in a line, or so many behind that; a place of size 0 stands for what is no longer there, due at
+        once.
+        """
+        found = self._reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.next + behind, count_max)
         return [
             DelayedEntry(log_offset, size, offset, due_ms)
             if self._reader.is_place(log_offset, size)
             else DelayedEntry(0, 0, offset, 0)
-            for offset, (log_offset, size, due_ms) in enumerate(found, line.next)
+            for offset, (log_offset, size, due_ms) in enumerate(found, line.next + behind)
         ]
 
     def look_at_head(self, line: Line) -> None:

@@ -31,6 +31,7 @@ from gantry.schedule.book import UNDER_WAY_MAX, DelayBook, Flight
 from gantry.schedule.carrying import DelayCarrying
 from gantry.schedule.changes import PendingChanges
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
+from gantry.schedule.linereads import LineReads
 from gantry.schedule.lines import NEVER, Line
 from gantry.schedule.places import RUN_BYTES_MAX, DelayedEntries, DelayedEntry, fitting
 from gantry.schedule.progressfile import ProgressFile
@@ -87,6 +88,7 @@ class DelayService:
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
         self._cold: list[tuple[int, int]] = []
+        self._line_reads = LineReads(store, self.places, self._wake)
 
     def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
         """Find out what is pending, before the first request is served.  wheel: where RocketMQ's timer stood."""
@@ -137,6 +139,7 @@ class DelayService:
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         is_any = False
         for line in list(self.book.lines.values()):
+            self._line_reads.ready(line, now_ms, _BATCH)
             while self._can_deliver and line.is_due(line.next, line.head_ms, now_ms, now_s):
                 if not self._deliver_line(line, now_ms, now_s):
                     break
@@ -164,10 +167,13 @@ class DelayService:
         return min([line.head_ms for line in self.book.lines.values()], default=NEVER)
 
     def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
-        run = self.places.ready_of_line(line, _BATCH, now_ms, RUN_BYTES_MAX)
+        at_hand = self._line_reads.ready(line, now_ms, _BATCH)
+        if not at_hand:
+            return False
+        run = self.places.ready_of_line(line, at_hand, now_ms, RUN_BYTES_MAX)
         count, start = len(run), self._append_run(run, LEVEL)
         if start is None:
-            found = self.places.of_line(line, _BATCH)
+            found = self.places.of_line(line, at_hand)
             dues = (n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, now_ms, now_s))
             batch = fitting(found[: next(dues, None)])
             if not batch:
@@ -248,11 +254,15 @@ class DelayService:
             self._store.bring_in(self._cold, lambda: None)
             self._cold = []
 
-    def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
-        book = self.book
-        if topic in duetimes.TOPICS and self._quiet_until_s:
+    def _wake(self) -> None:
+        if self._quiet_until_s:
             self._quiet_until_s = 0.0
             self.on_earlier()
+
+    def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
+        book = self.book
+        if topic in duetimes.TOPICS:
+            self._wake()
         if topic == names.TIMER_TOPIC and queue_id == 0:
             book.advance(self._clock.now_ms())
             dues_ms = duetimes.codes(topic, entries, ())

@@ -2,9 +2,9 @@
 
 Every ten seconds the oldest segments are looked at, at most ten, and it is decided how many go (`count_to_drop`):
 those that were last written longer ago than the reserve, at the hours set for it, or at any hour when the disk is
-fuller than the first limit or an administrator asked; above the second limit as many of the oldest, whatever their
-age, as bring the disk below it (with a pause of ten minutes when nearly all of the last ones was owed and copied).  Above the third limit nothing is written any more until there is room, but for what is
-owed.
+fuller than the first limit or an administrator asked; above the second limit as many of the oldest, whatever their age,
+as bring the disk below it.  When nearly all of those was owed, and so was copied, nothing is removed by force for ten
+minutes.  Above the third limit nothing is written any more until there is room, but for what is owed.
 
 Not removed: the segment that is written to, segments that are not flushed and dispatched, and segments with records
 that are still owed (`owe`: open transactions, messages that are not due yet).  Their owners copy records below
