@@ -101,13 +101,13 @@ class DelayPlay:
         path = filenames.config("/store", "delayOffset.json")
         self.state = JsonState(path, self.disk, self.background.housekeeper, lambda path, error: None)
         self.service = DelayService(
-            self.store, self.state, self.topics, self.gate, self.clock, self.rules, self._say
+            self.store, self.state, self.topics, self.gate, self.steady, self.rules, self._say
         )
         intake = DelayIntake(
-            self.clock, self.rules, lambda: waiting(self.store, self.service.book), "b", self.topics.is_http_queue
+            self.steady, self.rules, lambda: waiting(self.store, self.service.book), "b", self.topics.is_http_queue
         )
         self.sending = SendHandler(admission, appender, 100, HalfIntake(lambda: 0, 0, lambda group: None), intake)
-        self.handlers = DelayHandlers(self.service, self.store, self.acks, self.topics, self.clock, "b")
+        self.handlers = DelayHandlers(self.service, self.store, self.acks, self.topics, self.steady, "b")
         self.connection = FakeConnection()
         for _ in self.service.recover(wheel.load(self.disk, "/store")):
             pass

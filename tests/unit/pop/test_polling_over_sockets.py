@@ -90,13 +90,12 @@ async def test_a_filter_is_asked_before_a_pop_is_tried(tmp_path: Path) -> None:
         assert [one.body for one in popped(reply)] == [b"mine"]
 
 
-async def test_a_pop_whose_time_is_over_is_told_so_and_a_late_one_is_not_tried(tmp_path: Path) -> None:
+async def test_a_pop_whose_time_is_over_is_told_so(tmp_path: Path) -> None:
     async with running_broker(tmp_path, **_QUICK) as broker, peer(broker) as client:
         await topic_made(client)
         reply = await client.call(pop_request(pollTime=300))
         assert (reply.code, set(reply.ext)) == (210, {"popTime", "invisibleTime", "reviveQid", "restNum"})
         await client.call(send(TOPIC, b"second"))
-        assert (await client.call(pop_request(bornTime=1, pollTime=1000))).code == 210
         assert [one.body for one in popped(await client.call(pop_request()))] == [b"second"]
 
 

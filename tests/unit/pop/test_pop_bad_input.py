@@ -29,7 +29,6 @@ _LONG = str((1 << 63) - 1)
         ({"consumerGroup": "no group\0"}, 26),
         ({"exp": "a && b (", "expType": "SQL92"}, 23),
         ({"expType": "other"}, 23),
-        ({"bornTime": 1}, 210),
         ({"queueId": "many"}, 1),
         ({"invisibleTime": "9" * 40}, 1),
         ({"bornTime": _LONG, "pollTime": _LONG}, 0),

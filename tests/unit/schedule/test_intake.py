@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gantry.clock import SteadyClock
 from gantry.leaves import frames, properties
 from gantry.model import names
 from gantry.model.topic import TopicConfig
@@ -19,7 +20,7 @@ DAY_MS = 86_400_000
 
 def intake(pending: int = 0, **rules: bool) -> tuple[DelayIntake, SimClock]:
     clock = SimClock()
-    return DelayIntake(clock, DelayRules(pending_max=10, **rules), lambda: pending, "b"), clock
+    return DelayIntake(SteadyClock(clock), DelayRules(pending_max=10, **rules), lambda: pending, "b"), clock
 
 
 def message(topic: str = "orders", **pairs: str) -> frames.Send:

@@ -183,11 +183,9 @@ def assemble(
     copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
     batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions)
-    delays = DelayService(
-        store, state("delayOffset.json"), topics, gate, opened.machine.clock, delay_rules(config), complaints.say
-    )
+    delays = DelayService(store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say)
     delay_intake = DelayIntake(
-        opened.machine.clock, delays.rules, lambda: waiting(store, delays.book), config.name, topics.is_http_queue
+        clock, delays.rules, lambda: waiting(store, delays.book), config.name, topics.is_http_queue
     )
     settling.redirect = delay_intake.redirect
     intake = HalfIntake(
@@ -249,7 +247,7 @@ def assemble(
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
         batches=batches,
-        delays=DelayHandlers(delays, store, acks, topics, opened.machine.clock, config.name),
+        delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
         pops=pops.pops,
         popped=pops.acks,
         assignments=assignments(live, shared, progress.routes, clients),

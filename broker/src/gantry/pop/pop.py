@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 BY_PRIORITY = "priority"  # value of gantryOrder: ascending queues, redelivered messages of each first
 COUNT_MAX = 32  # RocketMQ's largest maxMsgNums
-LATE_MS = 500
 _READS_MAX = 512  # the cold reader queues 1024 jobs, and others read by it too
 _POP_NAME_MAX = 64
 _READS_OF_ONE = 3  # of one pop, before it may wait for the disk
@@ -101,11 +100,6 @@ class PopHandlers:
     def checked(self, connection: Connection, command: Command) -> PopRequest | Refusal:
         """Return a pop that may be tried, or why it is refused."""
         header = headers.parse(command.code, command.ext)
-        now_ms, poll_ms = self._context.clock.now_ms(), header.integer("pollTime")
-        born_ms = header.integer("bornTime") or now_ms
-        remark = f"the broker[{self._service.rules.broker}] pop message is timeout too much"
-        if now_ms - born_ms - poll_ms > LATE_MS:
-            return Refusal(ResponseCode.POLLING_TIMEOUT, remark)
         invisible_ms, longest_ms = header.integer("invisibleTime"), self._service.rules.invisible_ms_max
         refused = self.refusal(header, header.integer("maxMsgNums"))
         if refused is None and not 0 < invisible_ms <= longest_ms:
@@ -131,7 +125,7 @@ class PopHandlers:
             header.text("gantryOrder") == BY_PRIORITY,
             pop_name=header.text("gantryPop"),
         )
-        until_ms = min(born_ms, now_ms) + poll_ms if poll_ms > 0 else 0
+        until_ms = self._until_ms(header)
         return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))
 
     def notified(self, connection: Connection, command: Command) -> PopRequest | Refusal:
@@ -143,9 +137,16 @@ class PopHandlers:
             return refused or Refusal(wanted.code, wanted.remark)  # type: ignore[union-attr]
         group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
         wish = Wish(group, topic, max(-1, queue_id), 1, 0, INIT_MIN, wanted)
-        now_ms, poll_ms = self._context.clock.now_ms(), header.integer("pollTime")
-        until_ms = min(header.integer("bornTime") or now_ms, now_ms) + poll_ms if poll_ms > 0 else 0
+        until_ms = self._until_ms(header)
         return PopRequest(connection, command, wish, until_ms, header.boolean("order"), header.text("attemptId"))
+
+    def _until_ms(self, header: Header) -> int:
+        """Return until when a request may wait, in ms by the broker's clock.
+
+        RocketMQ: counted from `bornTime`, which is of the client's clock: one that is a second behind gets nothing.
+        """
+        poll_ms = header.integer("pollTime")
+        return self._context.clock.now_ms() + poll_ms if poll_ms > 0 else 0
 
     def refusal(self, header: Header, count: int) -> Refusal | None:
         """Return why a pop, peek or notification is refused, in RocketMQ's order; None when it is not."""

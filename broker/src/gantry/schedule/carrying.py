@@ -19,7 +19,7 @@ from gantry.leaves import records
 from gantry.model import names
 from gantry.schedule import disguise
 from gantry.schedule.book import UNDER_WAY_MAX, Flight
-from gantry.schedule.lines import Line
+from gantry.schedule.lines import NEVER, Line
 from gantry.schedule.places import DelayedEntries, DelayedEntry, fitting
 from gantry.schedule.undressing import Undressing
 from gantry.schedule.waiting import WaitingCounts
@@ -88,7 +88,7 @@ class DelayCarrying:
             if line.next != batch[0].offset:
                 continue
             # In their order: what cannot be copied holds up those behind it in this line.
-            copies, long = self._copies(batch)
+            copies, long = self._copies(batch, self._clock.now_ms() + line.delay_ms)
             done = batch[: batch.index(long[0])] if long else batch
             if not self._append([copy for copy in copies if copy[0] in done]):
                 self._report(batch, _NO_DISK)
@@ -136,8 +136,13 @@ class DelayCarrying:
             self._report(long, _NO_SPACE)
         return True
 
-    def _copies(self, batch: Sequence[DelayedEntry]) -> tuple[list[_Copy], list[DelayedEntry]]:
-        """Return the copies of these, and those whose properties are too long for one."""
+    def _copies(
+        self, batch: Sequence[DelayedEntry], latest_ms: int = NEVER
+    ) -> tuple[list[_Copy], list[DelayedEntry]]:
+        """Return the copies of these, due at the same time or at `latest_ms`, and those too long for a copy.
+
+        A message of a level waits no longer than the level does now, whatever its entry says (see `lines`).
+        """
         self._undressing.expired.clear()
         copies: list[_Copy] = []
         long = []
@@ -146,7 +151,7 @@ class DelayCarrying:
             if found is None:
                 continue
             record, address = found
-            copy = disguise.carried(record, one.due_ms)
+            copy = disguise.carried(record, min(one.due_ms, latest_ms))
             if copy is None:
                 long.append(one)
             else:

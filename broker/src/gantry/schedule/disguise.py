@@ -39,21 +39,26 @@ RECALL_TAG = b"_RECALL_TAG_"
 
 _OF_BROKERS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER"})
 
+_MOMENTS = frozenset({b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME"})
 _HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, delays.RETIMED, delays.LEVEL, b"__STARTDELIVERTIME")
 
 
 class RequestedDelay(NamedTuple):
-    """The delay that a message asks for: a level (then `at_ms` is not used), or a time."""
+    """The delay that a message asks for: a level (then `at_ms` is not used), or a time.
+
+    `at_ms` is a moment of the wall clock if `is_moment`, else a time of the steady clock: the end of a duration.
+    """
 
     level: int
     at_ms: int
+    is_moment: bool = False
 
 
 def requested_delay(text: bytes, now_ms: int) -> RequestedDelay | str:
     """Return the delay that these properties ask for, or a text that says what is wrong with them.
 
-    RocketMQ: a level overrules times; of the times the first of TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS
-    counts, and the cloud product's __STARTDELIVERTIME after them.
+    now_ms: the steady clock.  RocketMQ: a level overrules times; of the times the first of TIMER_DELAY_SEC,
+    TIMER_DELAY_MS, TIMER_DELIVER_MS counts, and the cloud product's __STARTDELIVERTIME after them.
     """
     level = _number(text, delays.LEVEL)
     if level is None:
@@ -65,8 +70,17 @@ def requested_delay(text: bytes, now_ms: int) -> RequestedDelay | str:
             number = _number(text, name)
             if number is None:
                 return f"{name.decode()} is no number; expected milliseconds, or seconds where the name says so"
-            return RequestedDelay(0, base_ms + number * unit)
+            return RequestedDelay(0, base_ms + number * unit, name in _MOMENTS)
     return RequestedDelay(0, 0)
+
+
+def is_moment(text: bytes) -> bool:
+    """Return whether a timer message with these properties waits for a moment of the wall clock, which its producer
+    named; else it waits for the end of a duration, as one does that was given another time.
+    """
+    if properties.get(text, delays.RETIMED) is not None or _number(text, delays.LEVEL):
+        return False
+    return next((name in _MOMENTS for name in delays.TIMES if properties.get(text, name) is not None), False)
 
 
 def by_level(send: Send, level: int, level_max: int) -> None:
@@ -78,7 +92,7 @@ def by_level(send: Send, level: int, level_max: int) -> None:
 
 
 def by_time(send: Send, deliver_at_ms: int) -> None:
-    """Disguise a message for delivery at this time of the wall clock, never before; a past time means at once."""
+    """Disguise a message for delivery at this time, never before; a past time means at once."""
     text = _without(send.properties, delays.OURS)
     _hide(send, text + b"%b\x01%d\x02" % (OUT_MS, deliver_at_ms), names.TIMER_TOPIC, 0)
 

@@ -20,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.acks import Acks
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
@@ -76,7 +76,7 @@ class DelayHandlers:
     """Handlers of requests about delayed messages, of producers and administrators."""
 
     def __init__(
-        self, service: DelayService, store: Store, acks: Acks, topics: Topics, clock: Clock, broker_name: str
+        self, service: DelayService, store: Store, acks: Acks, topics: Topics, clock: SteadyClock, broker_name: str
     ) -> None:
         self._service = service
         self._store = store
@@ -167,8 +167,9 @@ class DelayHandlers:
             return _illegal("recall failed, the handle cannot be read")
         if handle.topic != topic or handle.broker != self._broker_name:
             return _illegal(f"recall failed, the handle is for {handle.topic} on {handle.broker}")
-        ahead_ms = handle.due_ms - self._clock.now_ms()
-        if not 0 < ahead_ms <= self._longest_ms(topic) + _BEHIND_MS:
+        ahead_ms = handle.due_ms - self._clock.wall_ms()  # of a moment or a duration: `_pending` knows which
+        latest_ms = self._clock.now_ms() + self._longest_ms(topic) + _BEHIND_MS
+        if ahead_ms <= 0 or handle.due_ms > latest_ms:
             return _illegal("recall failed, timestamp invalid")
         named, is_cut = yield from self._find(handle.unique_key, names.TIMER_TOPIC)
         for one in self._pending_of(named):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import UNIQUE_KEY_BYTES_MAX
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import Refusal
 from gantry.leaves import delays, properties
 from gantry.model import httpqueue, names
@@ -53,7 +53,7 @@ class DelayIntake:
 
     def __init__(
         self,
-        clock: Clock,
+        clock: SteadyClock,
         rules: DelayRules,
         waiting: Callable[[], int],
         broker_name: str,
@@ -75,7 +75,7 @@ class DelayIntake:
         delay = disguise.requested_delay(send.properties, self._clock.now_ms())
         if isinstance(delay, str):
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, delay)
-        ahead_ms = delay.at_ms - self._clock.now_ms()
+        ahead_ms = self._ahead_ms(delay)
         if send.traits & properties.TRAIT_TIMER_CANCEL:
             if delay.level or ahead_ms <= 0:
                 return _CANCEL_WITHOUT_TIME
@@ -86,6 +86,10 @@ class DelayIntake:
                     f"the message's TIMER_DEL_UNIQKEY has {len(name)} bytes, {_CANCEL_BYTES_MAX} are allowed",
                 )
         return None if delay.level or ahead_ms <= 0 else self._time_fault(ahead_ms, send.topic)
+
+    def _ahead_ms(self, delay: disguise.RequestedDelay) -> int:
+        """Return how far a time is away, by the clock that it is a time of."""
+        return delay.at_ms - (self._clock.wall_ms() if delay.is_moment else self._clock.now_ms())
 
     def _time_fault(self, ahead_ms: int, topic: str) -> Refusal | None:
         rules = self._rules
@@ -125,13 +129,12 @@ class DelayIntake:
 
     def redirect(self, send: Send) -> None:
         """Disguise a message that may not be refused any more (a committed half) unless it is due."""
-        now_ms = self._clock.now_ms()
-        delay = disguise.requested_delay(send.properties, now_ms) if self.wants(send) else ""
+        delay = disguise.requested_delay(send.properties, self._clock.now_ms()) if self.wants(send) else ""
         if isinstance(delay, str):
             return
         if delay.level:
             disguise.by_level(send, delay.level, len(self._rules.levels_ms))
-        elif delay.at_ms > now_ms:
+        elif self._ahead_ms(delay) > 0:
             disguise.by_time(send, delay.at_ms)
 
     def hide(self, sends: Iterable[Send]) -> int:
@@ -139,10 +142,13 @@ class DelayIntake:
 
         Of an iterator the one that ends it is taken as well.  The caller tells `hid` which ones these were.
         """
-        rules = self._rules
+        rules, now_ms = self._rules, self._clock.now_ms()
+        if self._clock.is_ahead:  # moments and durations have different clocks
+            next(iter(sends), None)
+            return 0
         ahead_ms_max = rules.delay_max_ms if rules.has_times else -1
         room = max(0, rules.pending_max - self._waiting() - self.hidden)
-        return delays.hide(sends, self._clock.now_ms(), len(rules.levels_ms), ahead_ms_max, room, _TOPICS)
+        return delays.hide(sends, now_ms, len(rules.levels_ms), ahead_ms_max, room, _TOPICS)
 
     def handles(self, sends: Sequence[Send]) -> Sequence[bytes]:
         """Return the recall handles that the replies name; empty for messages without one.

@@ -1,9 +1,9 @@
 """Lines: one per delay level, in the order in which messages were stored, which is the order in which they are due.
 
-A line's head is due when the time in its queue entry has come.  That time is a store time plus the level's duration,
-so it can only be further away than the duration if the wall clock was set back since, or the level had a longer one.
-Then the time in the entry is ignored, and the message waits for the level's duration, by the monotonic
-clock, from the moment when that was noticed: never early, at most twice as late.  (RocketMQ delivers it at once.)
+A line's head is due when the time in its queue entry has come, by the steady clock.  That time is a store time plus the
+level's duration, so it can only be further away than the duration if the level had a longer one.  Then the time in the
+entry is ignored, and the message waits for the level's duration, by the monotonic clock, from the moment when that was
+noticed: never early, at most twice as late.
 """
 
 from __future__ import annotations

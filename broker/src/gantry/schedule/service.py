@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
 from gantry.append.writing import append_run
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import Refusal
 from gantry.leaves import delays
 from gantry.metadata.state import State
@@ -65,7 +65,7 @@ class DelayService:
         state: State,
         topics: Topics,
         gate: WriteGate,
-        clock: Clock,
+        clock: SteadyClock,
         rules: DelayRules,
         say: Callable[[str, str], object],
     ) -> None:
@@ -108,9 +108,11 @@ class DelayService:
 
     def is_pending(self, place: DelayedEntry) -> bool:
         """Return whether a timer message is still to be delivered; right also after the clock was set back."""
-        now_ms = self._clock.now_ms()
+        now_ms, timer = self._clock.now_ms(), self.book.timer
         self.book.advance(now_ms)
-        return place.due_ms > now_ms and self.book.timer.has(place.offset, place.due_ms)
+        if timer.moments.has(place.offset, place.due_ms):
+            return place.due_ms > self._clock.wall_ms()
+        return place.due_ms > now_ms and timer.has(place.offset, place.due_ms)
 
     def is_over(self, topic: str, born_ms: int) -> bool:
         """Return whether the life of a message of this topic is over, so that it will not be delivered."""
@@ -132,7 +134,8 @@ class DelayService:
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
         next_ms = min(self._heads_ms(), self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
-        self._quiet_until_s = self._clock.monotonic() + min(max(next_ms - now_ms, 0) / 1000, _QUIET_S)
+        rest_ms = min(next_ms - now_ms, self.book.timer.moments.first_ms() - self._clock.wall_ms())
+        self._quiet_until_s = self._clock.monotonic() + min(max(rest_ms, 0) / 1000, _QUIET_S)
 
     def _deliver_round(self) -> Generator[None, None, bool]:
         """Deliver what is due by now; return whether there was anything."""
@@ -152,8 +155,11 @@ class DelayService:
         while self._can_deliver:
             # A cancel is due with its message.  It counts as done, for a start too, only behind a level that is late.
             slot, offsets = timer.due(min(now_ms, self._heads_ms() - 1), _BATCH)
-            if not offsets or not self._deliver_slot(slot, offsets):
+            if not offsets or not (self._hold_moments(slot, offsets) or self._deliver_slot(slot, offsets)):
                 break
+            is_any = True
+            yield
+        while self._can_deliver and self._deliver_moments():
             is_any = True
             yield
         return is_any
@@ -198,6 +204,38 @@ class DelayService:
         self.book.timer.done(slot, count)
         first = min(offsets[:count])
         self._fly(Flight(start, self._store.written.offset, None, first, slot - SLOT_MS + 1, slot))
+        return True
+
+    def _hold_moments(self, slot: int, offsets: Sequence[int]) -> bool:
+        """Keep messages of a slot that is due, whose moment the wall clock has not reached because it was set back;
+        return whether there were any.
+        """
+        wall_ms = self._clock.wall_ms()
+        if slot <= wall_ms:
+            return False
+        found = [one for one in self.places.of_timer_all(offsets) if one is not None and one.due_ms > wall_ms]
+        dues_ms = {one.offset: one.due_ms for one in found if not one.is_lease and self._undressing.is_moment(one)}
+        if dues_ms:
+            self.book.timer.hold(slot, dues_ms)
+        return bool(dues_ms)
+
+    def _deliver_moments(self) -> bool:
+        """Deliver messages that were kept until their moment, which has come now; return whether there were any."""
+        timer = self.book.timer
+        due = timer.moments.take_due(self._clock.wall_ms(), _BATCH)
+        if not due:
+            return False
+        places = zip(due, self.places.of_timer_all([offset for offset, _ in due]), strict=True)
+        batch = fitting([place or DelayedEntry(0, 0, *one) for one, place in places])
+        start = self._append([place for place in batch if not place.is_cancel], TIMER)
+        gone = due[: 0 if start < 0 else len(batch)]
+        for offset, due_ms in due[len(gone) :]:
+            timer.moments.add(offset, due_ms)
+        if not gone:
+            return False
+        timer.pending -= len(gone)
+        first = min([offset for offset, _ in gone])
+        self._fly(Flight(start, self._store.written.offset, None, first, gone[0][1], gone[-1][1]))
         return True
 
     def _append_run(self, run: Sequence[Place], kind: str, offsets: Sequence[int] = ()) -> int | None:

@@ -16,9 +16,11 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
+
+from gantry.schedule.moments import NEVER_MS, Moments
 
 SLOT_MS = 10
 BUCKET_MS = 10_000
@@ -38,6 +40,7 @@ class Timer:
         self._moved = 0  # how many offsets of the first bucket have gone to near
         self._near: dict[int, deque[int]] = {}
         self._slots: list[int] = []  # a heap of the ends of near slots
+        self.moments = Moments()  # of what is due: kept until the wall clock has come to it
         self._lows: dict[int, int] = {}  # by near slot: the lowest offset that ever was in it
 
     def add(self, offset: int, due_ms: int) -> None:
@@ -120,16 +123,29 @@ class Timer:
             del self._near[slot], self._lows[slot]
             heappop(self._slots)
 
+    def hold(self, slot: int, dues_ms: Mapping[int, int]) -> None:
+        """Keep offsets of the slot that is due first until these moments of the wall clock."""
+        left = self._near[slot] = deque([offset for offset in self._near[slot] if offset not in dues_ms])
+        for offset, due_ms in dues_ms.items():
+            self.moments.add(offset, due_ms)
+        if not left:
+            del self._near[slot], self._lows[slot]
+            heappop(self._slots)
+
     def has(self, offset: int, due_ms: int) -> bool:
         """Return whether this offset, due then, is pending."""
-        return self._find(offset, due_ms) is not None
+        return self.moments.has(offset, due_ms) or self._find(offset, due_ms) is not None
 
     def remove(self, offset: int, due_ms: int) -> bool:
         """Remove a pending offset that is due at this time; return False when it is not pending."""
-        found = self._find(offset, due_ms)
-        if found is None:
+        is_held = self.moments.has(offset, due_ms)
+        found = None if is_held else self._find(offset, due_ms)
+        if found is None and not is_held:
             return False
         self.pending -= 1
+        if found is None:
+            self.moments.remove(offset)
+            return True
         if isinstance(found, deque):
             found.remove(offset)
             if not found:
@@ -160,17 +176,24 @@ class Timer:
     def first_due_ms(self) -> int:
         """Return a time before which nothing pending is due."""
         near = self._slots[0] - SLOT_MS + 1 if self._slots else self.horizon_ms
+        near = min(near, self.moments.first_ms())
         return min(near, self._buckets[0] * BUCKET_MS) if self._buckets else near
 
     def first_offset(self) -> int | None:
         """Return a lower bound of the pending offsets; None when nothing is pending.  Takes up to some milliseconds."""
         far = [offsets[0] for offsets in self._far.values() if offsets]
-        return min([*far, *self._lows.values()], default=None)
+        first = min([*far, *self._lows.values(), self.moments.first_offset()])
+        return None if first == NEVER_MS else first
 
     def far_below(self, offset: int, count_max: int) -> Iterator[Sequence[int]]:
-        """Far offsets below this one in pieces of at most `count_max`.  Others may be added and any be removed between
-        two pieces.  An empty piece gives way: so many buckets were looked at.
+        """Offsets below this one that are far or wait for the wall clock, in pieces of at most `count_max`.
+
+        Others may be added and any be removed between two pieces.  An empty piece gives way: so many buckets were
+        looked at.
         """
+        held = self.moments.below(offset)
+        for at in range(0, len(held), count_max):
+            yield held[at : at + count_max]
         piece: list[int] = []
         for number, bucket in enumerate(list(self._buckets), 1):
             offsets, low = self._far.get(bucket), 0

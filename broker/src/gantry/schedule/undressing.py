@@ -108,6 +108,11 @@ class Undressing:
         self.counts.unreadable += 1
         self._say("unreadable delay", f"the delayed message at log offset {place.log_offset} cannot be delivered")
 
+    def is_moment(self, place: DelayedEntry) -> bool:
+        """Return whether a timer message waits for a moment of the wall clock, see `disguise.is_moment`."""
+        record = self._reader.record((place.log_offset, place.size, 0))
+        return record is not None and disguise.is_moment(record.properties)
+
     def is_over(self, topic: str, born_ms: int) -> bool:
         """Return whether the life of a message of this topic is over."""
         life_ms = self._topics.life_ms(topic)
