@@ -67,6 +67,7 @@ def test_how_the_files_look_is_settled_when_the_topic_is_made(step: str) -> None
     [
         ("+cleanup.policy=COMPACTION", "leave it out"),
         ("+queue.type=BatchCQ", "leave it out"),
+        ("+message.type=PRIORITY", "use a topic for each priority"),
         ("+reserve.time=72", "set store.reserved_hours"),
         ("+reserve.time=0", "set store.reserved_hours"),
     ],

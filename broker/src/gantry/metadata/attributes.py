@@ -28,7 +28,7 @@ from gantry.wire.codes import ResponseCode
 _CHOICES: dict[str, frozenset[str]] = {
     "queue.type": frozenset({"BatchCQ", "SimpleCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
-    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "PRIORITY"}),
 }
 _LONG_MINIMA = {"reserve.time": -1, "message.size.max": 0, "property.count.max": 0}
 _LONG_MAX = 2**63 - 1
@@ -37,6 +37,7 @@ _UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 _WITHOUT_EFFECT = {
     ("queue.type", "BatchCQ"): "batches are stored message by message; leave it out",
     ("cleanup.policy", "COMPACTION"): "the log is not compacted; leave it out",
+    ("message.type", "PRIORITY"): "pops read all queues evenly, whatever the priority; use a topic for each priority",
 }
 _RESERVE = "all topics share one log; leave it out, and set store.reserved_hours (fileReservedTime) of the broker"
 
