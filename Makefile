@@ -39,7 +39,7 @@ NOT_RUN := tests/spark (Java 17, PySpark); tests/interop (Java, Node.js, other p
 LEFT_OUT := --ignore=tests/spark --ignore=tests/interop --ignore=tests/e2e
 endif
 
-.PHONY: help setup dev demo clean check lint types format test bare test-full interop crash sim model fuzz planted kube cluster \
+.PHONY: help setup dev demo clean check lint types format test bare test-full interop conformance crash sim model fuzz planted kube cluster \
   e2e spark-env demo-spark test-spark bench-spark e2e-spark bench bench-compare bench-growth gate profile soak crds readme docs lock
 
 help:
@@ -92,6 +92,9 @@ test-full: dev tools lint types fuzz planted test-spark kube skaffold spark-oper
 
 interop: dev tools  ## other people's clients and servers against ours
 	@$(PY) -m pytest -q $(SPREAD) tests/interop
+
+conformance: dev tools  ## Apache's own integration tests against three brokers of ours (ONLY="Pop Batch")
+	@$(PY) tests/interop/conformance.py $(ONLY)
 
 crash: dev  ## power cuts, failing disks, kill -9: the slow rounds too
 	@$(PY) -m pytest -q $(SPREAD) tests/crash
@@ -166,7 +169,7 @@ crds: dev  ## write the CRDs, and the schema, dashboards and alerts of the chart
 	@$(PY) -m gantry_operator.api.values charts/gantrymq-cluster && $(PY) -m gantry_operator.monitoring charts/gantrymq
 
 readme: dev  ## write the generated tables of documents and charts
-	@PYTHONPATH=tests $(PY) -m testkit.readme --write
+	@PYTHONPATH=tests $(PY) -m testkit.readme --write && $(PY) tests/interop/conformance.py --write
 	@PYTHONPATH=tests $(PY) -m testkit.configuration --write && PYTHONPATH=tests $(PY) -m testkit.chartreadme --write
 
 docs: .venv-docs/.made  ## the documentation as a site, build/site/index.html; a broken link or reference fails

@@ -14,6 +14,7 @@ name it will have, and its stamp is written last, so an interrupted build is sta
     mns-sdk, -old   MNS's clients for Python: PyPI aliyun-mns-sdk, and aliyun-mns, which is built from source
     mns-node        the one for Node.js by `npm ci` from mns/node/package-lock.json
     mns-java        the one for Java by Maven, and the driver compiled against it
+    conformance     Apache's integration tests by Maven, and the base classes compiled against them
 
 The hashes in cpp/*.txt, mns/*.txt and sdks/python/requirements.txt come from `uv pip compile --generate-hashes
 --no-emit-index-url`, with --no-deps for the former two.  All the Python packages of a kind install one module,
@@ -199,6 +200,16 @@ def sdk_java() -> str:
     return compiled("sdk-java", "sdk-java-driver", source / "pom.xml", [source / "Sdk.java"])
 
 
+def conformance_java() -> str:
+    """The class path of Apache's integration tests, with base classes of ours in front.
+
+    Apache's proxy wants its home as a folder, which the tests' jar is not: there is one beside our sources.
+    """
+    source = HERE / "java" / "conformance"
+    base = compiled("conformance", "conformance-base", source / "pom.xml", sorted(source.rglob("*.java")))
+    return f"{source}:{base}"
+
+
 def compiled(name: str, drivers: str, pom: Path, sources: Sequence[Path]) -> str:
     """The class path of what a pom asks for and of sources compiled against it."""
     require("java")
@@ -256,6 +267,7 @@ def main() -> None:
     steps |= {"mns for Python": mns_sdk, "mns for Python, old": mns_old, "mns for Node.js": mns_node}
     steps["mns for Java"] = mns_java
     steps["guarantee's example in Java"] = guarantee_java
+    steps["Apache's integration tests"] = conformance_java
     for name, step in steps.items():
         start = time.monotonic()
         try:

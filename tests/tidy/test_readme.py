@@ -9,6 +9,7 @@ import pytest
 
 from gantry.broker.settings.config import KEYS
 from gantry.wire.codes import UNSUPPORTED
+from interop import conformance
 from testkit import chartreadme, configuration, readme
 from testkit.sources import ROOT, tracked_files
 
@@ -30,6 +31,11 @@ def test_the_page_of_requests_is_what_the_code_says() -> None:
 def test_a_readme_is_read_in_one_sitting() -> None:
     sizes = {name: len(_text(name)) for name in readme.READMES}
     assert max(sizes.values()) <= _README_CHARS_MAX, f"move what is longer to a document of its folder: {sizes}"
+
+
+def test_the_table_of_apaches_tests_is_what_their_file_says() -> None:
+    text = conformance.DOCUMENT.read_text(encoding="utf-8")
+    assert conformance.rendered(text) == text, "broker/docs/compatibility.md is behind conformance.txt; make readme"
 
 
 def test_the_page_of_configuration_keys_is_what_the_code_says() -> None:
