@@ -14,7 +14,8 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     group members=3 policy=SYNC_MASTER min_in_sync=2 flush=SYNC_FLUSH coordinators=1    first of all; nobody runs yet
     start [WHO ...]         members by number, `coordinator`, `coordinator2`; everybody without names
     kill | stop | pause | power | wipe WHO ...      as in `member`; `power` and `wipe` take the process along
-    disk WHO full BYTES     so much is left on it;  disk WHO hangs: nothing on it ends;  disk WHO well: neither any more
+    disk WHO full BYTES     so much is left on it;  disk WHO hangs: nothing on it ends;  disk WHO syncs SECONDS: so
+                            long each sync of the log takes;  disk WHO well: none of this any more
     cut WHO from WHO ...    both ways; `register` and `clients` have places in the network too;  heal: all ways
     register off | on | delete | back               `back`: to the first record in which somebody led
     dies at STEP            the coordinator, see `watching.STEPS`
@@ -158,11 +159,13 @@ class GroupPlay:
                 member.fill_disk(int(room))
             case ["hangs"]:
                 member.hang_disk()
+            case ["syncs", seconds]:
+                member.slow_syncs(float(seconds))
             case ["well"]:
                 member.make_room()
                 member.calm()
             case other:
-                raise ValueError(f"disk {other}; expected full BYTES, hangs or well")
+                raise ValueError(f"disk {other}; expected full BYTES, hangs, syncs SECONDS or well")
 
     def _do_cut(self, words: list[str]) -> None:
         at = words.index("from")

@@ -75,6 +75,7 @@ class Member:
             Path(f"/{host}"), network__bind=host, network__port=PORT, network__vip_port=-2, **changes
         )
         self._is_hung = False  # its disk is
+        self._sync_s = 0.0  # > 0: so long each sync of the log takes
         self._has_served = False  # this life
         self._died_at = 0.0  # the last life that served; one that did not has flushed nothing
         self._loop: SimLoop | None = None
@@ -182,6 +183,7 @@ class Member:
         """No fault waits any more, and nobody stands still."""
         self.disk.faults = Faults()
         self._is_hung = False
+        self.slow_syncs(0.0)
         if self._background is not None:
             self._background.pace.go_on()
         if self._loop is not None:
@@ -203,6 +205,12 @@ class Member:
             self._background.pace.slowness = slowness
             self._troubles.append((self._world.now, self._world.now))
 
+    def slow_syncs(self, seconds: float) -> None:
+        """Each sync of the log takes so long, in this life and later ones; 0: no longer than usual."""
+        self._sync_s = seconds
+        if self._background is not None:
+            self._background.pace.sync_s = seconds
+
     def hang_disk(self) -> None:
         """No sync and no other job of the disk that begins from now on ends, in this life and later ones."""
         self._is_hung = True
@@ -214,6 +222,7 @@ class Member:
 
     def _new_background(self, loop: SimLoop) -> SimBackground:
         background = self._background = SimBackground(self._world, loop)
+        background.pace.sync_s = self._sync_s
         if self._is_hung:
             background.pace.hang()
         return background

@@ -26,6 +26,7 @@ class _Pace:
 
     def __init__(self, world: World, loop: SimLoop) -> None:
         self.slowness = 1.0
+        self.sync_s = 0.0  # > 0: so long each sync of the log takes
         self.loop = loop
         self._world = world
         self._is_hung = False
@@ -48,6 +49,14 @@ class _Pace:
             return
         seconds = self._world.chance.uniform(*_JOB_S) * self.slowness
         self._world.after(seconds, lambda: None if self.loop.is_dead else then())
+
+
+    def after_a_sync(self, then: Callable[[], None]) -> None:
+        """The same for a sync of the log."""
+        if self.sync_s and not self._is_hung:
+            self._world.after(self.sync_s, lambda: None if self.loop.is_dead else then())
+        else:
+            self.after_a_job(then)
 
 
 class _Thread:
@@ -137,7 +146,7 @@ class _Flusher:
     def _begin(self) -> None:
         self._sync()
         begun = self._under_way
-        self._pace.after_a_job(lambda: self._ended(begun))
+        self._pace.after_a_sync(lambda: self._ended(begun))
 
     def _sync(self) -> None:
         assert self._waiting is not None

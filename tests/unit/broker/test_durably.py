@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gantry.broker.durably import Durably
 
 
-@dataclass
+@dataclass(eq=False)
 class Writer:
     asked: int = 0
     kept: int = 0
@@ -32,10 +32,22 @@ async def test_only_what_was_asked_before_is_waited_for() -> None:
     assert await waiting
 
 
+async def test_a_copy_that_is_late_is_named_and_no_disk_that_is_well() -> None:
+    table, role, durably = Writer(), Writer(), Durably(0.01)
+    durably.watch(table)
+    durably.watch(role, lambda number: f"slave {number}")
+    role.asked = 7
+    assert await durably.lacking() == "slave 7"
+    role.kept = 7
+    durably.look()
+    assert not await durably.lacking()
+
+
 async def test_a_disk_that_takes_nothing_is_not_waited_for_for_ever() -> None:
     table, durably = Writer(asked=1), Durably(0.01)
     durably.watch(table)
     assert not await durably.caught_up()
+    assert await durably.lacking() == "the disk of this broker"
     table.kept = 1
     durably.look()
     assert await durably.caught_up()

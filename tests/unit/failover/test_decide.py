@@ -374,14 +374,16 @@ def test_a_master_without_enough_slaves_is_sealed_although_it_renews() -> None:
 def test_a_master_without_room_hands_over_to_an_equal_member_with_room() -> None:
     full = Observed(0, state(0, is_disk_full=True))
     members = well(1, 2) | {0: full}
-    found = decide(snapshot(members, full_since_s=NOW - 5.0), NOW)
+    found = decide(snapshot(members, burdened_since_s=NOW - 5.0), NOW)
     assert found == HandOver(1, f"the disk of {ME} is full")
-    assert kind(decide(snapshot(members, full_since_s=NOW - 4.9), NOW)) is Wait
-    assert kind(decide(snapshot(members, full_since_s=None), NOW)) is Wait
+    assert kind(decide(snapshot(members, burdened_since_s=NOW - 4.9), NOW)) is Wait
+    assert kind(decide(snapshot(members, burdened_since_s=None), NOW)) is Wait
     by_hand = replace(SYNC, is_automatic=False)
-    assert kind(decide(snapshot(members, policy=by_hand, full_since_s=NOW - 5.0), NOW)) is Wait
+    assert kind(decide(snapshot(members, policy=by_hand, burdened_since_s=NOW - 5.0), NOW)) is Wait
+    slow = {0: Observed(0, state(0, is_disk_late=True))} | well(1)
+    assert decide(snapshot(slow, burdened_since_s=NOW - 5.0), NOW) == HandOver(1, f"the disk of {ME} is too slow")
     nobody = {0: full, 1: Observed(1, state(1, is_disk_full=True)), 2: Observed(2, state(2, log_end=END - 1))}
-    assert kind(decide(snapshot(nobody, full_since_s=NOW - 5.0), NOW)) is Wait
+    assert kind(decide(snapshot(nobody, burdened_since_s=NOW - 5.0), NOW)) is Wait
 
 
 def test_one_that_was_silent_for_the_time_of_suspicion_is_not_waited_for() -> None:

@@ -155,14 +155,20 @@ def test_a_master_is_cut_off_since_its_slaves_were_seen_without_it_and_counts_as
     assert made.snapshot(SEALED, states).cut_off_since_s is None
 
 
+def test_a_slow_disk_is_reason_to_hand_over_at_once_for_the_master_has_measured_it() -> None:
+    made, slow = notes(), {0: replace(LEADER, is_disk_late=True), 1: SLAVE}
+    made.observe(ACTIVE, slow, NOBODY, 101.0, 101.0)
+    assert made.snapshot(ACTIVE, slow, 101.0).burdened_since_s == 101.0 - FAST.suspect_after_s
+
+
 def test_a_full_disk_is_told_since_it_was_seen_and_not_again_soon_after_a_handover() -> None:
     made, full = notes(), {0: replace(LEADER, is_disk_full=True), 1: SLAVE}
     for now_s in (101.0, 102.0):
         made.observe(ACTIVE, full, NOBODY, now_s, now_s)
-    assert made.snapshot(ACTIVE, full, 102.0).full_since_s == 101.0
+    assert made.snapshot(ACTIVE, full, 102.0).burdened_since_s == 101.0
     made.handed_over(103.0)
-    assert made.snapshot(ACTIVE, full, 132.9).full_since_s is None
-    assert made.snapshot(ACTIVE, full, 133.0).full_since_s == 101.0
+    assert made.snapshot(ACTIVE, full, 132.9).burdened_since_s is None
+    assert made.snapshot(ACTIVE, full, 133.0).burdened_since_s == 101.0
     for now_s, since_s in ((103.9, 101.0), (104.0, None)):
         made.observe(ACTIVE, {0: LEADER, 1: SLAVE}, NOBODY, now_s, now_s)
-        assert made.snapshot(ACTIVE, full, 134.0).full_since_s == since_s, "room for a moment is no room"
+        assert made.snapshot(ACTIVE, full, 134.0).burdened_since_s == since_s, "room for a moment is no room"

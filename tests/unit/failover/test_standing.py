@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.failover.standing import PATIENCE_S_MAX, RESTARTS_MAX, heir_with_room, is_cut_off, is_serving, patience_s
+from gantry.failover.standing import PATIENCE_S_MAX, RESTARTS_MAX, heir_of_burdened, is_cut_off, is_serving, patience_s
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, MemberDisk, RegisterRecord
@@ -78,7 +78,7 @@ def test_a_master_that_nobody_follows_is_cut_off_whatever_it_hears_itself() -> N
 
 def test_a_master_without_room_hands_over_to_anyone_who_follows_is_equal_and_has_room() -> None:
     full = state(0, MemberRole.MASTER, is_disk_full=True)
-    assert heir_with_room(ACTIVE, [full, state(1, MemberRole.SLAVE), state(2, MemberRole.SLAVE)]) == 1
+    assert heir_of_burdened(ACTIVE, [full, state(1, MemberRole.SLAVE), state(2, MemberRole.SLAVE)]) == 1
     unfit = [
         {"role": MemberRole.NONE},
         {"is_disk_full": True},
@@ -88,8 +88,8 @@ def test_a_master_without_room_hands_over_to_anyone_who_follows_is_equal_and_has
     ]
     for changes in unfit:
         one = replace(state(1, MemberRole.SLAVE), **changes)  # type: ignore[arg-type]
-        assert heir_with_room(ACTIVE, [full, one, state(2, MemberRole.SLAVE)]) == 2, changes
-    assert heir_with_room(ACTIVE, [state(0, MemberRole.MASTER), state(1, MemberRole.SLAVE)]) is None, "it has room"
+        assert heir_of_burdened(ACTIVE, [full, one, state(2, MemberRole.SLAVE)]) == 2, changes
+    assert heir_of_burdened(ACTIVE, [state(0, MemberRole.MASTER), state(1, MemberRole.SLAVE)]) is None, "it has room"
 
 
 def test_a_master_serves_when_enough_members_follow_it_in_its_epoch() -> None:

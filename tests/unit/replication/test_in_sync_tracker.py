@@ -205,8 +205,8 @@ def test_administrators_wait_for_the_slowest_member_of_the_set() -> None:
     one = joined(slaves=2)
     one.acknowledge(1, Ack(100, 100, 7), 100, 4.0)
     one.acknowledge(2, Ack(100, 100, 5), 100, 4.0)
-    assert one.keeps(9) == 5
-    assert tracker().keeps(9) == 9
+    assert one.keeps(9, 4.0) == 5
+    assert tracker().keeps(9, 4.0) == 9
 
 
 def test_who_is_late_is_named() -> None:
@@ -262,12 +262,34 @@ def test_a_link_that_has_just_begun_confirms_nothing_before_it_has_the_metadata_
 def test_metadata_is_kept_when_every_slave_has_it_that_may_join() -> None:
     one = tracker(min_in_sync=1)
     one.share(100, 0.0)
-    assert one.keeps(7) == 7
+    assert one.keeps(7, 0.0) == 7
     one.meet(hello(1, "store", 100), "here", 0.0, 0)
     one.acknowledge(1, Ack(100, 100, 6), 100, 0.0)
-    assert one.in_sync == [0] and one.keeps(7) == 6
+    assert one.in_sync == [0] and one.keeps(7, 0.0) == 6
     one.lose(1, False, 1.0)
-    assert one.keeps(7) == 7
+    assert one.keeps(7, 1.0) == 7
+
+
+def test_a_slave_outside_the_set_whose_disk_hangs_is_not_waited_for_and_does_not_join_without_the_change() -> None:
+    one = joined(slaves=1)
+    one.acknowledge(1, Ack(100, 100, 6), 100, 10.0)
+    one.meet(hello(2, "store-2", 100), "there", 10.0, 6)
+    one.acknowledge(2, Ack(100, 100, 6), 100, 10.0)
+    assert one.keeps(7, 10.5) == 6, "it is about to join"
+    one.acknowledge(1, Ack(100, 100, 7), 100, 10.6)
+    assert one.keeps(7, 11.4) == 6
+    assert one.keeps(7, 11.6) == 7, "the disk of slave 2 hangs"
+    one.acknowledge(2, Ack(100, 100, 6), 100, 20.0)
+    assert one.in_sync == [0, 1], "it lacks a change that was answered"
+    one.acknowledge(2, Ack(100, 100, 7), 100, 21.0)
+    one.acknowledge(2, Ack(100, 100, 7), 100, 31.0)
+    assert one.in_sync == [0, 1, 2]
+
+
+def test_who_lacks_a_change_is_named() -> None:
+    one = joined(slaves=2)
+    one.acknowledge(1, Ack(100, 100, 7), 100, 4.0)
+    assert one.who_lacks(7) == "slave 2"
 
 
 def fails_after_each_welcome(one: InSyncTracker, until_s: float, metadata: int = 0, floor: int = 0) -> None:

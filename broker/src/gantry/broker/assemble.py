@@ -255,7 +255,7 @@ def assemble(
         owners=pops.owners,
         queue_stats=pops.stats,
         disk=DiskHandlers(store, topics, offsets),
-        durable=durably.caught_up,
+        lacking=durably.lacking,
         caught_up=registration.caught_up,
     )
     router = Router(

@@ -30,17 +30,22 @@ class Writer(Protocol):
         ...
 
 
+def own_disk(number: int) -> str:
+    """Return who lacks a change that a writer of our own has not made durable."""
+    return "the disk of this broker"
+
+
 class Durably:
     """The waiting requests of one loop; call `look` whenever a writer has made progress."""
 
     def __init__(self, wait_s: float) -> None:
         self._wait_s = wait_s
-        self._writers: list[Writer] = []
+        self._writers: dict[Writer, Callable[[int], str]] = {}
         self._waiting: dict[asyncio.Future[None], Sequence[tuple[Writer, int]]] = {}
 
-    def watch(self, writer: Writer) -> None:
-        """Add a writer to wait for."""
-        self._writers.append(writer)
+    def watch(self, writer: Writer, who: Callable[[int], str] = own_disk) -> None:
+        """Add a writer to wait for. who: returns who lacks its change with this number."""
+        self._writers[writer] = who
 
     def look(self) -> None:
         """Wake the waiters whose changes are durable."""
@@ -55,19 +60,23 @@ class Durably:
 
     async def caught_up(self) -> bool:
         """Wait until every change up to now is durable. Return False after `wait_s`."""
+        return not await self.lacking()
+
+    async def lacking(self) -> str:
+        """Wait until every change up to now is durable. Return who lacks one after `wait_s`; empty: nobody."""
         wanted = [(writer, writer.asked) for writer in self._writers]
         if _are_kept(wanted):
-            return True
+            return ""
         future = asyncio.get_running_loop().create_future()
         self._waiting[future] = wanted
         try:
             async with asyncio.timeout(self._wait_s):
                 await future
         except TimeoutError:
-            return False
+            return next(self._writers[writer](count) for writer, count in wanted if writer.kept < count)
         finally:
             del self._waiting[future]
-        return True
+        return ""
 
 
 def _are_kept(wanted: Sequence[tuple[Writer, int]]) -> bool:

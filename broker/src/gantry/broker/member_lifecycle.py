@@ -149,11 +149,11 @@ class MemberLifecycle:
         within_s = self._config.replication.handover_s
         if self.orders is None or self.orders.handover is None or within_s <= 0:
             return
-        target = self.orders.handover.heir()
-        if target is not None:
-            refusal = await self.orders.handover.to(target, within_s, is_leaving=True)
+        targets = self.orders.handover.heirs()
+        if targets:
+            refusal = await self.orders.handover.to(targets, within_s, is_leaving=True)
             said = "done" if refusal is None else refusal.document.get("error")
-            log.warning("handing the group over to member %d before this one stops: %s", target, said)
+            log.warning("handing the group over before this member stops: %s", said)
 
     async def leave(self) -> None:
         """Stop the watcher, the server of `/ha/v1` and the writer of promises."""

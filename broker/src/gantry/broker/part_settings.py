@@ -39,6 +39,7 @@ from gantry.transport.limits import ConnectionLimits
 log = logging.getLogger("gantry.broker")
 
 HTTP_NONE = -1
+_SLOW_S_MIN = 0.25  # probes are looked at ten times a second
 
 
 def transaction_rules(config: BrokerConfig) -> CheckPolicy:
@@ -158,7 +159,10 @@ def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings
 def replication_rules(config: BrokerConfig) -> InSyncPolicy:
     """Return how many members acknowledge a message, and how long the group waits for them."""
     given, is_sync = config.replication.min_in_sync, config.role is Role.SYNC_MASTER
-    return InSyncPolicy(given or (2 if is_sync else 1), replication_waits(config.replication), is_sync)
+    waits = replication_waits(config.replication)
+    if is_sync:
+        waits = replace(waits, slow_s=max(_SLOW_S_MIN, config.replication.ack_timeout_s / 2))
+    return InSyncPolicy(given or (2 if is_sync else 1), waits, is_sync)
 
 
 def terms_of(config: BrokerConfig) -> Terms:

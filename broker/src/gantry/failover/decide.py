@@ -20,7 +20,7 @@ from gantry.failover.standing import (
     furthest,
     has_resigned,
     have_all_lost,
-    heir_with_room,
+    heir_of_burdened,
     is_admitted,
     is_electable,
     is_healthy,
@@ -94,7 +94,7 @@ class Snapshot:
     lease_s: int = 0  # the longest lease that the observer saw: a serving lease may be older than a shorter setting
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
-    full_since_s: float | None = None  # the master's disk is full since then; None again for a while after a handover
+    burdened_since_s: float | None = None  # by a full or slow disk; None again for a while after a handover
     quiet_since_s: float | None = None  # the last reading before `unchanged_since_s`, if there was one
     restarts: int = 0  # of the master's process in a row, between which it did not serve for long
 
@@ -270,12 +270,14 @@ def _active(seen: Snapshot, record: RegisterRecord, now_s: float) -> Decision:
 
 
 def _cut_off(seen: Snapshot, holder: Holder, record: RegisterRecord, after_s: float, now_s: float) -> Decision:
-    """Check-quorum: decide about a healthy master that its slaves cannot reach, or whose disk is full."""
+    """Check-quorum: decide about a healthy master that its slaves cannot reach, or whose disk is full or slow."""
     since_s = seen.cut_off_since_s
     if since_s is None:
-        is_full = seen.full_since_s is not None and now_s - seen.full_since_s >= seen.policy.suspect_after_s
-        target = heir_with_room(record, _states(seen)) if is_full and seen.policy.is_automatic else None
-        return Wait("the master is well") if target is None else HandOver(target, f"the disk of {holder} is full")
+        since_s = seen.burdened_since_s
+        is_due = since_s is not None and now_s - since_s >= seen.policy.suspect_after_s
+        target = heir_of_burdened(record, _states(seen)) if is_due and seen.policy.is_automatic else None
+        what = "full" if any(state.me == holder and state.is_disk_full for state in _states(seen)) else "too slow"
+        return Wait("the master is well") if target is None else HandOver(target, f"the disk of {holder} is {what}")
     if now_s - since_s < after_s:
         return Wait(f"the master {holder} has too few slaves connected, for less than {after_s:g} s", since_s + after_s)
     if not seen.policy.is_automatic:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
-from gantry.failover.standing import is_cut_off, is_healthy, is_refusing, is_serving
+from gantry.failover.standing import is_burdened, is_cut_off, is_refusing, is_serving
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Seen
@@ -43,8 +43,8 @@ class Notes:
         self._restarts = 0  # of the master's process in a row, between which it did not serve for long
         self._serving_since_s: float | None = None
         self._cut_off_since_s: float | None = None
-        self._full_since_s: float | None = None
-        self._full_s = 0.0  # when the master's disk was last seen to be full
+        self._burdened_since_s: float | None = None
+        self._burdened_s = 0.0  # when the master's disk was last seen to be full or slow
         self._hand_over_again_s = 0.0
 
     def read(self, seen: Seen | None, now_s: float) -> None:
@@ -57,7 +57,7 @@ class Notes:
         was_sealed = epoch == self._epoch  # when the epoch has a master now and had none before
         if epoch != self._epoch:
             self._epoch, self._first_answer_s = epoch, None
-            self._cut_off_since_s = self._full_since_s = self._serving_since_s = None
+            self._cut_off_since_s = self._burdened_since_s = self._serving_since_s = None
             self._sealed.clear()
         if seen is not None and seen.record.holder is not None:
             if epoch != self._led_epoch:
@@ -118,11 +118,14 @@ class Notes:
 
     def _judge(self, record: RegisterRecord, leader: int, states: Collection[MemberState], now_s: float) -> None:
         """Note whether the master serves, or is cut off from slaves that could continue without it."""
-        if any(is_healthy(state, record) and state.is_disk_full for state in states):
-            self._full_s = now_s
-            self._full_since_s = now_s if self._full_since_s is None else self._full_since_s
-        elif now_s - self._full_s >= self.policy.suspect_after_s:
-            self._full_since_s = None  # not earlier: a full disk still takes a message now and then
+        if any(is_burdened(state, record) for state in states):
+            self._burdened_s = now_s
+            if any(state.is_disk_late for state in states):  # the master has measured it for long enough
+                self._burdened_since_s = now_s - self.policy.suspect_after_s
+            elif self._burdened_since_s is None:
+                self._burdened_since_s = now_s
+        elif now_s - self._burdened_s >= self.policy.suspect_after_s:
+            self._burdened_since_s = None  # not earlier: a full disk still takes a message now and then
         if any(is_refusing(state, record) for state in states):
             self._tried.setdefault(leader, 1)  # the next master should be another member, even if this log is longest
         policy = self.policy
@@ -172,7 +175,7 @@ class Notes:
             self._lease_s,
             dict(self._tried),
             self._cut_off_since_s,
-            None if now_s < self._hand_over_again_s else self._full_since_s,
+            None if now_s < self._hand_over_again_s else self._burdened_since_s,
             self._quiet_since_s,
             restarts=self._restarts,
         )

@@ -144,11 +144,16 @@ def _is_on_disk(member: Member, record: RegisterRecord) -> bool:
     return store is not None and store.disk == disk_of(member.incarnation)
 
 
-def heir_with_room(record: RegisterRecord, states: Collection[MemberState]) -> int | None:
-    """Return the ordinal that a master with a full disk should hand over to; None when no member is in sync, equal and
-    has room.
+def is_burdened(state: MemberState, record: RegisterRecord) -> bool:
+    """Return whether this is the register's master, and its disk is full or makes acknowledgements late."""
+    return is_healthy(state, record) and (state.is_disk_full or state.is_disk_late)
+
+
+def heir_of_burdened(record: RegisterRecord, states: Collection[MemberState]) -> int | None:
+    """Return the ordinal that a master with a full or slow disk should hand over to; None when no member is in sync and
+    has room.  Under a full disk the heir has the whole log; under a slow one more is written all the time.
     """
-    master = next((state for state in states if is_healthy(state, record) and state.is_disk_full), None)
+    master = next((state for state in states if is_burdened(state, record)), None)
     able = [
         (-state.log_end, state.member.ordinal)
         for state in states
@@ -156,7 +161,7 @@ def heir_with_room(record: RegisterRecord, states: Collection[MemberState]) -> i
         and is_electable(state, record)
         and (state.role, state.epoch) == (MemberRole.SLAVE, record.epoch)
         and not state.is_disk_full
-        and state.log_end >= master.log_end
+        and (state.log_end >= master.log_end or not master.is_disk_full)
     ]
     return min(able)[1] if able else None
 

@@ -8,6 +8,7 @@
     short       a master that refuses writes because too few slaves are connected, or was sealed while it did
     diskFull    there is no room for further messages; of any member
     terms       what its configuration says about the group (`terms`); missing: a member of the previous version
+    diskLate    a master whose disk makes acknowledgements late, while enough of its slaves are in time
 
 Both sides of the interface take the names from here.  Received numbers are checked against their bounds.
 """
@@ -50,6 +51,7 @@ class MemberState:
     is_short: bool = False
     is_disk_full: bool = False
     terms: Terms | None = None
+    is_disk_late: bool = False
 
     @property
     def member(self) -> Member:
@@ -89,6 +91,7 @@ class MemberState:
             "short": self.is_short,
             "diskFull": self.is_disk_full,
             **({} if self.terms is None else {"terms": self.terms.to_document()}),
+            "diskLate": self.is_disk_late,
         }
 
 
@@ -113,6 +116,7 @@ def read_state(source: documents.Document) -> MemberState:
         documents.boolean(source, "short"),
         documents.boolean(source, "diskFull"),
         read_terms(source),
+        is_disk_late=documents.boolean(source, "diskLate"),
     )
     if not all(0 <= number <= NUMBER_MAX for number in (state.epoch, state.promise, state.last_epoch)):
         raise ValueError(f"epoch {state.epoch}, promise {state.promise}, lastEpoch {state.last_epoch}")

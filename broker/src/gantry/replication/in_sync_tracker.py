@@ -24,6 +24,9 @@ A new link alone does not prove that a slave works: one whose disk is full conne
 So the slave's silence and lag continue over new links until it holds what it was asked for.  After `silence_s` it
 leaves the set, or writes are refused, as if it were not connected.  A slave that reports a full disk does not join a
 set that is large enough without it.
+
+A slave that makes acknowledgements late (`lateness`) leaves as well, if minInSync members remain that do not.  It joins
+again when it has been quick for a while, which is longer each time.
 """
 
 from __future__ import annotations
@@ -31,10 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from gantry.replication.attendance import Attendance
 from gantry.replication.handshake import Hello
 from gantry.replication.insync import InSync, InSyncChange
+from gantry.replication.lateness import Lateness
 from gantry.replication.members import Member, SyncSet
-from gantry.replication.pace import Pace, Waits
+from gantry.replication.pace import STEADY_S, Pace, Waits
 from gantry.wire.ha import Ack
 
 STATIC = Member(0, 0)  # the master of a static pair
@@ -43,6 +48,7 @@ NEAR_BYTES = 4 << 20
 _PAUSE_S = 0.2
 _PAUSE_AGAIN_S = 2.0
 _REFUSED_S = 2.0  # until a refused change of the set is tried again
+_SOON_S = 1.0  # a slave that lacks a change of the metadata for longer is not about to join
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,58 +72,6 @@ class Term:
     now_s: float = 0.0
 
 
-class Attendance:
-    """The state of one slave that is or was connected."""
-
-    __slots__ = (
-        "address",
-        "again_s",
-        "floor",
-        "held",
-        "is_again",
-        "is_connected",
-        "is_full",
-        "is_proven",
-        "lag_since_s",
-        "member",
-        "metadata",
-        "probe",
-        "process",
-        "seen_s",
-        "store_uid",
-        "written",
-    )
-
-    def __init__(self, member: Member, store_uid: str, address: str, now_s: float) -> None:
-        self.member = member
-        self.store_uid = store_uid
-        self.address = address
-        self.process = ""
-        self.is_connected = bool(address)
-        self.is_full = False  # its disk has no room for the next segment
-        # Whether it holds what it was asked for when this link began; True for a slave that has not connected yet.
-        self.is_proven = not address
-        self.is_again = False  # the former link ended before the slave was proven
-        self.again_s = now_s  # it is not admitted to the set before
-        self.written = 0
-        self.held = 0
-        self.metadata = 0
-        self.floor = 0  # the newest change of the metadata when its link began
-        self.seen_s = now_s  # the last acknowledgement; while `is_again`, when the first of these links began
-        self.probe = -1  # the end of our log at `lag_since_s`; -1: the slave has all of it
-        self.lag_since_s = now_s
-
-    def go_on(self, former: Attendance) -> None:
-        """Take over silence and lag of the same member's former link."""
-        self.probe, self.lag_since_s = former.probe, former.lag_since_s
-        if not former.is_proven:
-            self.is_again, self.seen_s = True, former.seen_s
-
-    def silent_s(self, now_s: float) -> float:
-        """Return for how many seconds it has been away, or has reconnected without progress; 0 while its link works."""
-        return now_s - self.seen_s if self.is_again or not self.is_connected else 0.0
-
-
 class InSyncTracker:
     """Loop thread only; times are seconds on a monotonic clock."""
 
@@ -133,6 +87,7 @@ class InSyncTracker:
         me, recorded = term.me, term.recorded
         self.epoch = term.epoch
         self.rules = rules
+        self.own = Lateness(rules.waits.slow_s, term.now_s)  # of our own disk
         self.insync = InSync(me, frozenset({me}) if recorded is None else recorded, start, confirmed, rules.min_in_sync)
         self.slaves: dict[int, Attendance] = {}  # by their place
         self.changes = 0  # of the set
@@ -140,7 +95,7 @@ class InSyncTracker:
         self._me = me
         for member in sorted(self.insync.recorded - {me}):
             # Not connected yet: treated as if its connection had ended now.
-            self.slaves[member.ordinal] = Attendance(member, "", "", term.now_s)
+            self.slaves[member.ordinal] = Attendance(member, "", "", rules.waits.slow_s, term.now_s)
         self._pace = Pace(rules.waits)
         self._share = 0
         self._pause_until_s = 0.0
@@ -174,6 +129,7 @@ class InSyncTracker:
     def share(self, offset: int, now_s: float) -> int:
         """Note that our own disk has the log below `offset`. Return the confirmed offset."""
         self._share = max(self._share, offset)
+        self.own.reached(self._share, self._share, now_s)
         if now_s >= self._pause_until_s and not self._awaits:
             self.insync.acknowledge(self._me, self._share)
         return self.confirmed
@@ -196,7 +152,7 @@ class InSyncTracker:
             member = Member(place, 1) if known is None else known.member
             if hello.end < self.insync.match(member):
                 member = Member(place, member.incarnation + 1)
-        slave = self.slaves[place] = Attendance(member, hello.store_uid, address, now_s)
+        slave = self.slaves[place] = Attendance(member, hello.store_uid, address, self.rules.waits.slow_s, now_s)
         slave.written, slave.process, slave.floor = hello.end, hello.process, floor
         slave.is_full = hello.is_full
         if known is not None and known.member == member and known.store_uid in ("", hello.store_uid):
@@ -214,13 +170,7 @@ class InSyncTracker:
     def acknowledge(self, place: int, ack: Ack, written: int, now_s: float) -> int:
         """Note a slave's acknowledgement; our log ends at `written`. Return the confirmed offset."""
         slave = self.slaves[place]
-        slave.written, slave.held, slave.metadata = ack.written, ack.held, ack.metadata
-        if slave.metadata >= slave.floor and slave.held >= slave.probe:
-            slave.is_proven, slave.is_again = True, False
-        if not slave.is_again:
-            slave.seen_s = now_s
-        if slave.held >= slave.probe:
-            slave.probe, slave.lag_since_s = (-1 if slave.held >= written else written), now_s
+        slave.acknowledge(ack, written, now_s)
         if written - slave.held <= NEAR_BYTES:
             self._pace.caught_up(slave.member, now_s)
         else:
@@ -239,10 +189,12 @@ class InSyncTracker:
         is_needed = any(member.ordinal == slave.member.ordinal for member in self.insync.recorded)
         if slave.is_full and self.insync.has_enough and not is_needed:
             return  # the next writes would wait for it
-        if not self._pace.may_join(slave.member, now_s, not self.is_short(now_s) and not is_needed):
+        has_enough = not self.is_short(now_s) and not is_needed
+        if not self._pace.may_join(slave.member, now_s, has_enough, slave.quick_s(now_s)):
             return
         change = self.insync.admit(slave.member)
         if change is not None:
+            slave.forget()  # how late it was while nothing waited for it, as it was copied for example
             self._want(change, now_s)
             self._pause_until_s = 0.0
             self.share(self._share, now_s)
@@ -255,34 +207,73 @@ class InSyncTracker:
         slave.is_connected = False  # and silent since its last acknowledgement
         self._pace.behind(slave.member)
         if is_leaving:
-            self._leave_out(slave.member.ordinal, now_s)
+            self._leave_out(slave, now_s)
         return self.confirmed
 
-    def tick(self, written: int, now_s: float) -> int:
-        """Apply the time limits, ten times a second. Return the confirmed offset."""
+    def tick(self, written: int, now_s: float, changes: int = 0) -> int:
+        """Apply the time limits, ten times a second; our log ends at `written`, the journal of metadata at `changes`.
+
+        Return the confirmed offset.
+        """
         if self._pause_until_s and now_s >= self._pause_until_s:
             self._pause_until_s = 0.0
             if not self._awaits:
                 self.insync.acknowledge(self._me, self._share)
+        self.own.look(self._share, written, now_s)
         for slave in self.slaves.values():
-            if slave.probe < 0 and slave.held < written:
-                slave.probe, slave.lag_since_s = written, now_s
-            if self._pace.must_leave(slave.silent_s(now_s), self.lag_s(slave, now_s)):
+            slave.log.look(slave.held, written, now_s)
+            if slave.is_connected:
+                slave.changes.look(slave.metadata, changes, now_s)
+            if self._is_gone(slave, now_s):
                 self._pace.behind(slave.member)
-                self._leave_out(slave.member.ordinal, now_s)
+                self._leave_out(slave, now_s)
+            elif self._is_late(slave, now_s) and self._well(slave, now_s) >= self.rules.min_in_sync:
+                if self._leave_out(slave, now_s):
+                    slave.forget()
+                    self._pace.left_late(slave.member, now_s)
         return self.confirmed
 
     def lag_s(self, slave: Attendance, now_s: float) -> float:
         """Return for how many seconds the slave has lacked bytes that were in our log before."""
-        return now_s - slave.lag_since_s if slave.probe >= 0 else 0.0
+        return slave.log.lag_s(now_s)
 
-    def _leave_out(self, place: int, now_s: float) -> None:
-        """Propose the set without the member in this place, whichever incarnation of it the set holds."""
+    def is_own_disk_late(self, now_s: float) -> bool:
+        """Return whether our own disk makes acknowledgements late, and enough slaves could confirm without it."""
+        is_late = self.own.late_s(now_s) >= self.rules.waits.late_s
+        return is_late and self._well(None, now_s) - 1 >= self.rules.min_in_sync
+
+    def _is_gone(self, slave: Attendance, now_s: float) -> bool:
+        return self._pace.must_leave(slave.silent_s(now_s), self.lag_s(slave, now_s))
+
+    def _is_late(self, slave: Attendance, now_s: float) -> bool:
+        return slave.late_s(now_s) >= self.rules.waits.late_s
+
+    def _there(self, without: Attendance | None, now_s: float) -> list[Attendance]:
+        """Return the slaves of the set that are there, whether late or not."""
+        return [
+            slave
+            for slave in self.slaves.values()
+            if slave is not without and slave.member in self.insync.recorded and not self._is_gone(slave, now_s)
+        ]
+
+    def _well(self, without: Attendance | None, now_s: float) -> int:
+        """Return how many members of the set acknowledge in time without this one; ourselves always count."""
+        return 1 + sum(not self._is_late(slave, now_s) for slave in self._there(without, now_s))
+
+    def _leave_out(self, leaving: Attendance, now_s: float) -> bool:
+        """Propose the set without this slave, whichever incarnation of it the set holds. Return whether that was done.
+
+        Not when too few would remain that are there: nothing could be confirmed without it either, and it may be the
+        next one that has to be elected.
+        """
+        if 1 + len(self._there(leaving, now_s)) < self.rules.min_in_sync:
+            return False
         for member in self.insync.recorded:
-            change = self.insync.shrink(member) if member.ordinal == place else None
+            change = self.insync.shrink(member) if member.ordinal == leaving.member.ordinal else None
             if change is not None:
                 self._want(change, now_s)
-                return
+                return True
+        return False
 
     def _want(self, change: InSyncChange, now_s: float) -> None:
         if self._on_change is not None:
@@ -305,16 +296,29 @@ class InSyncTracker:
             self.insync.acknowledge(self._me, self._share)
         return self.confirmed
 
-    def keeps(self, numbers_max: int) -> int:
+    def keeps(self, numbers_max: int, now_s: float) -> int:
         """Return the newest change of the metadata that every slave in the set, or about to join, has on its disk.
 
-        A slave that joins has the changes from before its link began (`floor`); later ones are announced only with its
-        copy.
+        Another slave is not waited for, its disk may hang: it has to hold that change before it joins.
         """
-        places = {member.ordinal for member in self.insync.required if member != self._me}
-        places.update(place for place, slave in self.slaves.items() if slave.is_connected)
-        needed = [self.slaves[place].metadata for place in places]
-        return min(needed, default=numbers_max)
+        needed: list[Attendance] = []
+        others: list[Attendance] = []
+        required = {member.ordinal for member in self.insync.required if member != self._me}
+        for place, slave in self.slaves.items():
+            slave.changes.look(slave.metadata, numbers_max, now_s)
+            is_quick = slave.quick_s(now_s) >= STEADY_S and slave.changes.lag_s(now_s) < _SOON_S
+            is_joining = slave.is_connected and is_quick and self._pace.is_steady(slave.member)
+            (needed if place in required or is_joining else others).append(slave)
+        kept = min((slave.metadata for slave in needed), default=numbers_max)
+        for slave in others:
+            slave.floor = max(slave.floor, kept)
+        return kept
+
+    def who_lacks(self, number: int) -> str:
+        """Return which slave of the set lacks this change of the metadata."""
+        places = sorted(member.ordinal for member in self.insync.required if member != self._me)
+        late = next((place for place in places if self.slaves[place].metadata < number), None)
+        return "a slave that is about to join" if late is None else f"slave {late}"
 
     def why_late(self, end: int, now_s: float) -> str:
         """Return what delays confirming the log below `end`: "self", "slow" (a slave) or "gone" (a slave)."""

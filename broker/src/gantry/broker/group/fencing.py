@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gantry.append.writing import GATE_DISK_FULL
-from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL
+from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL, MasterRole
 from gantry.broker.settings import sources
 from gantry.errors import StoreError
 from gantry.replication.haapi import Answer, refuse, why_not_sealed
@@ -84,6 +84,7 @@ class Fencing:
             GATE_SHORT in shut,  # also after the seal: a new coordinator does not know why the master was sealed
             GATE_DISK_FULL in shut or bool(store.why_full),
             member.terms,
+            is_disk_late=isinstance(self._role, MasterRole) and self._role.is_disk_late,
         )
 
     def settings(self) -> Mapping[str, object]:

@@ -1,7 +1,9 @@
 """Hands a group over: the master stops writing, makes another member promise the next epoch, and names it the master.
 
     1  the register has just accepted a renewal; messages are refused, with a remark to try again soon
-    2  the target has the master's whole log and tables, consumer offsets too; then nothing is served any more
+    2  the target has the master's whole log and tables, consumer offsets too; then nothing is served any more.  A
+       master that stops takes the first member of the set of which this is true, because the disk of one may hang.
+       Slower disks, its own too, are waited for a moment only, so that producers read SEND_OK
     3  the target has the promise of the next epoch on its disk: from here on it accepts nothing of this epoch
     4  the register names the target, by one compare-and-set; a master that stops leaves the set with it if all others
        are connected
@@ -24,16 +26,17 @@ from gantry.replication.record import Holder
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from gantry.append.admit import WriteGate
     from gantry.broker.role.master_role import MasterRole
     from gantry.broker.role.register_watcher import RegisterWatcher
     from gantry.clock import Clock
-    from gantry.replication.in_sync_tracker import Attendance
+    from gantry.replication.attendance import Attendance
 
 GATE_HANDOVER = "the group is handed over"
 _LOOK_S = 0.005
+_CONFIRM_S = 1.0
 
 
 class Handover:
@@ -50,27 +53,29 @@ class Handover:
         self._is_under_way = False
         self._is_decided = False  # this member will not continue in this epoch
 
-    def heir(self) -> int | None:
-        """Return the ordinal of the member that could lead at once, with the longest log; None: no member could."""
-        group = self._group
-        able = [
-            slave
-            for slave in group.tracker.slaves.values()
-            if slave.is_connected and slave.member in group.tracker.insync.recorded
-        ]
-        best = min(able, key=lambda slave: (-slave.held, slave.member.ordinal), default=None)
-        return None if best is None or self._why_not(best.member.ordinal) else best.member.ordinal
+    @property
+    def is_disk_late(self) -> bool:
+        """Whether this member's own disk makes acknowledgements late."""
+        return self._group.is_disk_late
 
-    async def to(self, target: int, within_s: float, is_leaving: bool = False) -> Answer | None:
-        """Hand over to this ordinal; is_leaving: this member stops afterwards. None: done; else the refusal."""
-        late = self._why_not(target)
+    def heirs(self) -> list[int]:
+        """Return the ordinals of the members that could lead, the one with the longest log first."""
+        able = sorted(self._group.tracker.slaves.values(), key=lambda slave: (-slave.held, slave.member.ordinal))
+        return [slave.member.ordinal for slave in able if not self._why_not(slave.member.ordinal)]
+
+    async def to(self, targets: Sequence[int], within_s: float, is_leaving: bool = False) -> Answer | None:
+        """Hand over to the first of these ordinals that has everything; is_leaving: this member leaves the set.
+
+        None: done; else the refusal.
+        """
+        late = next((why for target in targets if (why := self._why_not(target))), "")
         if late:
             return refuse(409, late)
         self._is_under_way = True
-        remark = f"service not available now: the group is handed over to member {target}; try again in a moment"
+        remark = "service not available now: the group is handed over to another member; try again in a moment"
         self._gate.shut(GATE_HANDOVER, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
         try:
-            return await self._hand_over(target, self._clock.monotonic() + within_s, is_leaving)
+            return await self._hand_over(targets, self._clock.monotonic() + within_s, is_leaving)
         finally:
             self._is_under_way = False
             if not self._is_decided:
@@ -91,23 +96,25 @@ class Handover:
             return f"member {target} is not in sync"
         return ""
 
-    async def _hand_over(self, target: int, deadline_s: float, is_leaving: bool) -> Answer | None:
+    async def _hand_over(self, targets: Sequence[int], deadline_s: float, is_leaving: bool) -> Answer | None:
         group, lease_renewal = self._group, self._watcher.lease_renewal
         assert lease_renewal is not None and group.serving_lease is not None
         await lease_renewal.renew()
         if lease_renewal.why or lease_renewal.is_lost:
             why = lease_renewal.why
             return refuse(503, f"the register does not take the renewal, nor would it the handover: {why}")
-        slave = group.tracker.slaves[target]
-        is_equal = await self._catches_up(slave, deadline_s)
-        if is_equal:
+        slave = await self._first_equal(targets, deadline_s)
+        if slave is not None:
+            await self._until(lambda: group.is_all_confirmed, min(deadline_s, self._clock.monotonic() + _CONFIRM_S))
             # Offsets that consumers commit from here on would be lost with this epoch.
             group.serving_lease.end()
-            is_equal = await self._catches_up(slave, deadline_s)
-        if not is_equal:
-            return refuse(503, f"member {target} did not catch up in time, or went; this one leads on")
+            slave = await self._first_equal(targets, deadline_s)
+        if slave is None:
+            named = " and ".join(map(str, targets))
+            return refuse(503, f"member {named} did not catch up in time, or went; this one leads on")
         is_leaving = is_leaving and self._is_whole()
         self._is_decided = True
+        target = slave.member.ordinal
         promised = group.ask_promise(target)
         if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
             self._restart("a member that this master wanted to hand over to may have promised the next epoch")
@@ -125,11 +132,18 @@ class Handover:
         connected = {slave.member for slave in tracker.slaves.values() if slave.is_connected}
         return len(connected & tracker.insync.recorded) >= len(tracker.insync.recorded) - 1
 
-    async def _catches_up(self, slave: Attendance, deadline_s: float) -> bool:
-        group, place = self._group, slave.member.ordinal
+    async def _first_equal(self, targets: Sequence[int], deadline_s: float) -> Attendance | None:
+        """Return the first of these members that has everything; None: none in time, or all of them went."""
+        group, slaves = self._group, self._group.tracker.slaves
         group.tell_tables()
-        is_in_time = await self._until(lambda: group.is_equal(place) or not slave.is_connected, deadline_s)
-        return is_in_time and slave.is_connected
+        equal: list[int] = []
+
+        def is_decided() -> bool:
+            equal[:] = [target for target in targets if group.is_equal(target)]
+            return bool(equal) or not any(slaves[target].is_connected for target in targets)
+
+        await self._until(is_decided, deadline_s)
+        return slaves[equal[0]] if equal and not group.is_sealed else None
 
     async def _until(self, is_so: Callable[[], bool], deadline_s: float) -> bool:
         while not is_so():

@@ -85,9 +85,9 @@ class Orders:
             return refuse(400, f"deadlineMs {deadline_ms}: expected 1 to {_DEADLINE_MS_MAX}")
         if self.handover is None:
             return refuse(409, "this member does not lead")
-        # With a full disk it could store nothing as a slave, and the next master would wait for it.
-        is_leaving = bool(self._parts.store.why_full)
-        return await self.handover.to(target, deadline_ms / 1000, is_leaving)
+        # The next master would wait for it as a slave: a full disk stores nothing, and a slow one is late.
+        is_leaving = bool(self._parts.store.why_full) or self.handover.is_disk_late
+        return await self.handover.to([target], deadline_ms / 1000, is_leaving)
 
     async def cordon(self, asked: documents.Document) -> Answer | None:
         """Refuse messages, or accept them again ({on: false}). Return what is undelivered and unreplicated."""

@@ -202,7 +202,7 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
         rules = LinkRules(beat_s, silence_s, lambda: GATE_STALLED not in gate.reasons)
     role.wire(SlaveLinks(member.keys, epoch, role.feed, machine.clock, lambda: _nonce(machine), pacing, rules))
     shared.activity.wait(role.why_not)
-    shared.durably.watch(role)
+    shared.durably.watch(role, mastership.tracker.who_lacks)
     role.kept_listeners.append(shared.durably.look)
     return role
 

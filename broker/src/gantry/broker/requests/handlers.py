@@ -63,5 +63,5 @@ class Handlers:
     owners: OwnerHandlers
     queue_stats: QueueStatsHandlers
     disk: DiskHandlers
-    durable: Callable[[], Awaitable[bool]]  # waits until all changes so far are on the disk; False: not in time
+    lacking: Callable[[], Awaitable[str]]  # waits until all changes so far are durable; who lacks one, empty: nobody
     caught_up: Callable[[], Awaitable[None]]  # waits until the name servers know all topic changes so far

@@ -18,7 +18,7 @@ Answer = Command | None
 Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 """A handler that is not for one of the hot kinds of requests."""
 
-_NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
+_NOT_DURABLE = "done, but {0} has not taken it yet, and a crash may undo it; look at its disk and link, and ask again"
 
 
 def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
@@ -46,18 +46,21 @@ async def nothing_to_announce() -> None:
 
 def kept(
     handler: Cold,
-    durable: Callable[[], Awaitable[bool]],
+    lacking: Callable[[], Awaitable[str]],
     announced: Callable[[], Awaitable[None]] = nothing_to_announce,
 ) -> Cold:
-    """Return a handler that answers when the change is durable and, for a topic, when the name servers know it."""
+    """Return a handler that answers when the change is durable and, for a topic, when the name servers know it.
+
+    lacking: waits until it is durable, and returns who lacks it after a while; empty: nobody.
+    """
 
     async def handle(connection: Connection, command: Command) -> Answer:
         given = handler(connection, command)
         answer = given if given is None or isinstance(given, Command) else await given
         if answer is not None and not answer.code:
-            is_durable, _ = await asyncio.gather(durable(), announced())
-            if not is_durable:
-                return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_DURABLE)
+            who, _ = await asyncio.gather(lacking(), announced())
+            if who:
+                return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_DURABLE.format(who))
         return answer
 
     return handle

@@ -214,10 +214,15 @@ class MasterRole:
         self.tick()
 
     def is_equal(self, place: int) -> bool:
-        """Return whether this slave has the whole log and all tables, and every required member has the log."""
-        written, slave = self._store.written.offset, self.tracker.slaves[place]
-        has_log = self._store.confirmed.offset >= written and slave.held >= written
-        return has_log and slave.metadata >= self._journal.number
+        """Return whether this slave is connected and has the whole log and all tables."""
+        slave = self.tracker.slaves[place]
+        is_whole = slave.held >= self._store.written.offset and slave.metadata >= self._journal.number
+        return slave.is_connected and is_whole
+
+    @property
+    def is_all_confirmed(self) -> bool:
+        """Whether every required member has the whole log."""
+        return self._store.confirmed.offset >= self._store.written.offset
 
     def ask_promise(self, place: int) -> asyncio.Future[None]:
         """Have a slave promise the next epoch; done when the promise is on its disk."""
@@ -250,7 +255,8 @@ class MasterRole:
         if self.is_sealed:
             return
         now_s = self._now_s()
-        self._confirm(self.tracker.tick(self._store.written.offset, now_s))
+        self._confirm(self.tracker.tick(self._store.written.offset, now_s, self._journal.number))
+        self._tell_kept()
         self._look()
         if now_s >= self._offsets_due_s:
             self._offsets_due_s = now_s + _OFFSETS_S
@@ -300,6 +306,11 @@ class MasterRole:
         """Return MASTER, or NONE after it was sealed."""
         return MemberRole.NONE if self.is_sealed else MemberRole.MASTER
 
+    @property
+    def is_disk_late(self) -> bool:
+        """Whether our own disk makes acknowledgements late, while enough slaves are in time."""
+        return self.tracker.is_own_disk_late(self._now_s())
+
     def why_not_ready(self) -> str:
         """Return why clients should use another member; empty: they need not."""
         if self.is_sealed:
@@ -347,7 +358,7 @@ class MasterRole:
     @property
     def kept(self) -> int:
         """The number of changes that every in-sync slave has on its disk."""
-        return self.tracker.keeps(self._journal.number)
+        return self.tracker.keeps(self._journal.number, self._now_s())
 
     async def start(self, host: str, port: int) -> None:
         """Listen for slaves; ConfigError when the address cannot be used."""

@@ -1,0 +1,83 @@
+"""The state of one slave that is or was connected to a master; `in_sync_tracker` decides by it."""
+
+from __future__ import annotations
+
+from gantry.replication.lateness import Lateness
+from gantry.replication.members import Member
+from gantry.wire.ha import Ack
+
+
+class Attendance:
+    """The state of one slave that is or was connected."""
+
+    __slots__ = (
+        "address",
+        "again_s",
+        "changes",
+        "floor",
+        "held",
+        "is_again",
+        "is_connected",
+        "is_full",
+        "is_proven",
+        "log",
+        "member",
+        "metadata",
+        "process",
+        "seen_s",
+        "store_uid",
+        "written",
+    )
+
+    def __init__(self, member: Member, store_uid: str, address: str, slow_s: float, now_s: float) -> None:
+        self.member = member
+        self.store_uid = store_uid
+        self.address = address
+        self.process = ""
+        self.is_connected = bool(address)
+        self.is_full = False  # its disk has no room for the next segment
+        # Whether it holds what it was asked for when this link began; True for a slave that has not connected yet.
+        self.is_proven = not address
+        self.is_again = False  # the former link ended before the slave was proven
+        self.again_s = now_s  # it is not admitted to the set before
+        self.written = 0
+        self.held = 0
+        self.metadata = 0
+        # The newest change of the metadata that it has to hold before it joins: when its link began, or one that an
+        # administrator was answered without it.
+        self.floor = 0
+        self.seen_s = now_s  # the last acknowledgement; while `is_again`, when the first of these links began
+        self.log, self.changes = Lateness(slow_s, now_s), Lateness(slow_s, now_s)
+
+    def go_on(self, former: Attendance) -> None:
+        """Take over silence, lag and lateness of the same member's former link."""
+        self.log, self.changes = former.log, former.changes
+        if not former.is_proven:
+            self.is_again, self.seen_s = True, former.seen_s
+
+    def silent_s(self, now_s: float) -> float:
+        """Return for how many seconds it has been away, or has reconnected without progress; 0 while its link works."""
+        return now_s - self.seen_s if self.is_again or not self.is_connected else 0.0
+
+    def acknowledge(self, ack: Ack, written: int, now_s: float) -> None:
+        """Note an acknowledgement; our log ends at `written`."""
+        self.changes.reached(ack.metadata, ack.metadata, now_s)
+        self.written, self.held, self.metadata = ack.written, ack.held, ack.metadata
+        if self.metadata >= self.floor and self.held >= self.log.probe:
+            self.is_proven, self.is_again = True, False
+        if not self.is_again:
+            self.seen_s = now_s
+        self.log.reached(self.held, written, now_s)
+
+    def late_s(self, now_s: float) -> float:
+        """Return how many seconds of lateness have added up, of the log or of the metadata."""
+        return max(self.log.late_s(now_s), self.changes.late_s(now_s))
+
+    def quick_s(self, now_s: float) -> float:
+        """Return for how many seconds its acknowledgements have all been quick."""
+        return min(self.log.quick_s(now_s), self.changes.quick_s(now_s))
+
+    def forget(self) -> None:
+        """Begin to add its lateness up again."""
+        self.log.forget()
+        self.changes.forget()

@@ -1,0 +1,180 @@
+"""Late is measured by what a message would wait, and not by whether there is progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from gantry.replication.epochs import EpochTable
+from gantry.replication.handshake import Hello
+from gantry.replication.in_sync_tracker import InSyncPolicy, InSyncTracker, Term
+from gantry.replication.lateness import Lateness
+from gantry.replication.pace import waits_of
+from gantry.wire.ha import Ack
+
+SLOW_S = 1.5  # half of what producers wait
+WAITS = replace(waits_of(2.5), slow_s=SLOW_S)
+NEVER = 1e9
+
+
+def test_slow_probes_add_up_over_pauses_and_only_quick_ones_undo_them() -> None:
+    made = Lateness(SLOW_S, 0.0)
+    made.look(0, 10, 0.0)
+    assert made.late_s(1.4) == 0.0 and made.late_s(1.6) == 1.6, "that it has not come yet is late as well"
+    made.reached(10, 10, 4.0)
+    made.reached(10, 10, 9.0)  # a heartbeat, after which nothing is missing
+    assert made.late_s(9.0) == 4.0 and made.quick_s(9.0) == 5.0
+    made.look(10, 20, 10.0)
+    made.reached(20, 20, 11.0)
+    assert made.late_s(11.0) == 4.0, "neither slow nor quick"
+    made.look(20, 30, 12.0)
+    made.reached(30, 30, 12.1)
+    assert made.late_s(12.1) == pytest.approx(2.9)
+    made.reached(31, 31, 30.0)  # it came so soon that no probe had begun
+    assert made.late_s(30.0) == 0.0
+
+
+def test_a_disk_that_is_slow_every_second_time_is_late() -> None:
+    made, now_s = Lateness(SLOW_S, 0.0), 0.0
+    for offset in range(0, 40, 20):
+        made.look(offset, offset + 10, now_s)
+        made.reached(offset + 10, offset + 20, now_s + 4.0)
+        made.reached(offset + 20, offset + 20, now_s + 4.1)
+        now_s += 4.1
+    assert made.late_s(now_s) > 5.0
+
+
+@dataclass
+class Group:
+    """A master that writes ten bytes each tenth of a second, and slaves whose disks sync in turn."""
+
+    members: int = 3
+    least: int = 2
+    tracker: InSyncTracker = field(init=False)
+    now_s: float = 0.0
+    written: int = 100
+    own_s: float = 0.0  # how long a sync of each disk takes
+    slaves_s: dict[int, float] = field(default_factory=dict)
+    due: dict[int, tuple[float, int]] = field(default_factory=dict)  # when which end is on the disk; 0: our own
+
+    def __post_init__(self) -> None:
+        self.tracker = InSyncTracker(100, 60, Term(1), InSyncPolicy(self.least, WAITS))
+        self.tracker.share(100, 0.0)
+        for place in range(1, self.members):
+            hello = Hello("", "broker-a", place, f"store-{place}", EpochTable(), 0, 100, 0, 4096, 0, -1, "p")
+            assert not self.tracker.meet(hello, "here", 0.0, 0)
+            self.tracker.acknowledge(place, Ack(100, 100, 0), 100, 0.0)
+        self.run(5.0)
+        assert self.tracker.in_sync == list(range(self.members))
+
+    def run(self, seconds: float, writes: bool = True) -> None:
+        for _ in range(round(seconds * 10)):
+            self.now_s += 0.1
+            self.written += 10 if writes else 0
+            for place in range(self.members):
+                sync_s = self.slaves_s.get(place, 0.0) if place else self.own_s
+                at_s, end = self.due.get(place, (self.now_s, self.written))
+                if self.now_s >= at_s:
+                    self.reached(place, end if sync_s else self.written)
+                    self.due[place] = self.now_s + sync_s, self.written
+            self.tracker.tick(self.written, self.now_s)
+
+    def reached(self, place: int, end: int) -> None:
+        if place:
+            self.tracker.acknowledge(place, Ack(self.written, end, 0), self.written, self.now_s)
+        else:
+            self.tracker.share(end, self.now_s)
+
+
+@pytest.mark.parametrize("sync_s", [1.6, 3.3, 4.8, 20.0])
+def test_a_slave_that_is_late_leaves_within_three_suspicions_and_stays_out(sync_s: float) -> None:
+    group = Group()
+    group.slaves_s[1] = sync_s
+    group.run(15.0)
+    assert group.tracker.in_sync == [0, 2]
+    group.run(300.0)
+    assert group.tracker.in_sync == [0, 2] and group.tracker.changes == 3, "it does not come and go"
+
+
+def test_a_slave_that_is_in_time_stays() -> None:
+    group = Group()
+    group.slaves_s[1] = 0.7
+    group.run(60.0)
+    assert group.tracker.in_sync == [0, 1, 2]
+
+
+def test_one_that_was_late_joins_when_it_has_been_quick_for_a_while_and_for_longer_each_time() -> None:
+    group = Group()
+    waited_s = []
+    for _ in range(3):
+        group.slaves_s[1] = 4.0
+        group.run(20.0)
+        assert group.tracker.in_sync == [0, 2]
+        group.slaves_s[1] = 0.0
+        begun_s = group.now_s
+        while group.tracker.in_sync != [0, 1, 2]:
+            group.run(0.1)
+        waited_s.append(group.now_s - begun_s)
+    assert waited_s[0] > 6.0 and waited_s[1] > 12.0 and waited_s[2] > 24.0
+
+
+def test_how_late_a_slave_was_while_nothing_waited_for_it_does_not_count_once_it_has_joined() -> None:
+    group = Group()
+    group.tracker.lose(1, True, group.now_s)
+    hello = Hello("", "broker-a", 1, "store-1", EpochTable(), 0, 100, 0, 4096, 0, -1, "p")
+    group.tracker.meet(hello, "here", group.now_s, 0)
+    group.due[1] = group.now_s + 30.0, group.written  # it is copied
+    group.run(60.0)
+    assert group.tracker.in_sync == [0, 1, 2]
+
+
+def test_where_the_set_needs_it_a_late_slave_stays_and_joins_at_once() -> None:
+    group = Group()
+    group.slaves_s |= {1: 4.0, 2: 4.0}
+    group.run(30.0)
+    assert group.tracker.in_sync == [0, 1, 2], "both are late, and one of them is needed"
+    group.slaves_s |= {2: 0.0}
+    group.run(30.0)
+    assert group.tracker.in_sync == [0, 2]
+    group.tracker.lose(2, False, group.now_s)
+    group.slaves_s[2] = NEVER
+    group.due[2] = NEVER, 0
+    group.run(10.0)
+    assert group.tracker.in_sync == [0, 1], "it is late and there"
+
+
+def test_a_slave_that_hangs_leaves_beside_one_that_is_only_late() -> None:
+    group = Group()
+    group.slaves_s |= {1: NEVER, 2: 4.0}
+    group.run(15.0)
+    assert group.tracker.in_sync == [0, 2]
+
+
+@pytest.mark.parametrize(("members", "least"), [(4, 3), (5, 3), (7, 4)])
+def test_as_many_late_slaves_leave_as_the_set_can_spare(members: int, least: int) -> None:
+    group = Group(members, least)
+    group.slaves_s |= dict.fromkeys(range(1, members - least + 1), 4.0)
+    group.run(20.0)
+    assert group.tracker.in_sync == [0, *range(members - least + 1, members)]
+
+
+def test_a_master_whose_own_disk_is_late_says_so_while_enough_slaves_are_in_time() -> None:
+    group = Group()
+    group.own_s = 4.0
+    group.run(3.0)
+    assert not group.tracker.is_own_disk_late(group.now_s)
+    group.run(12.0)
+    assert group.tracker.is_own_disk_late(group.now_s)
+    group.slaves_s[1] = 4.0
+    group.run(10.0)
+    assert not group.tracker.is_own_disk_late(group.now_s), "the next master would wait as well"
+
+
+def test_nobody_leaves_when_those_who_remain_could_not_confirm_either() -> None:
+    group = Group()
+    for place in (1, 2):
+        group.tracker.lose(place, False, group.now_s)
+        group.due[place] = NEVER, 0
+    group.run(20.0)
+    assert group.tracker.in_sync == [0, 1, 2], "both may be the next one that has to be elected"
