@@ -176,6 +176,29 @@ def test_a_lease_lasts_as_long_when_the_clock_is_set_back(back_ms: int, stop: st
     assert [one.body for one in popped(play.ask_now(pop_request()))] == [b"x"]
 
 
+@pytest.mark.parametrize("leap_ms", SKEWS_MS)
+def test_retention_deletes_nothing_early_when_the_clock_is_set(leap_ms: int) -> None:
+    play = DelayPlay(segment_bytes=1 << 16)
+    for number in range(8):
+        play.send(b"%d" % number * 20_000)
+    play.store._flush.finish()
+    play.clock.advance(71 * HOUR_MS)
+    play.steady.look()
+    play.clock.jump(leap_ms)
+    _retain(play)
+    assert play.store.reader.log_start == 0
+    play.clock.advance(2 * HOUR_MS)
+    _retain(play)
+    assert (play.store.reader.log_start > 0) == (leap_ms >= -HOUR_MS), "set back, it is deleted later by as much"
+
+
+def _retain(play: DelayPlay) -> None:
+    for _ in range(3):
+        play.store.retention.drop_expired()
+        play.clock.advance(11 * SECOND_MS)
+        play.tick()
+
+
 @pytest.mark.parametrize("ahead_ms", SKEWS_MS)
 def test_a_pop_gets_messages_whatever_its_client_s_clock_is(ahead_ms: int) -> None:
     play = PopPlay()

@@ -191,6 +191,7 @@ class DelayPlay:
         """What is due every second, of the store too."""
         for _ in self.service.tick():
             pass
+        self.steady.look()
         self.store.tick(self.clock.now_ms())
 
     def carry_on(self) -> None:

@@ -19,6 +19,7 @@ from gantry.wire.headers import HeaderError
 from testkit.patience import HANG_S
 from testkit.pullplay import SMALL, PullPlay, bodies_of
 from testkit.requests import answered, request
+from testkit.simclock import SKEWS_MS
 
 FOREVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 
@@ -169,6 +170,17 @@ def test_a_unique_key_is_found_whatever_number_was_asked_for() -> None:
     play.send("one", "two")
     answer = play.query("uniq", maxNum=1, _UNIQUE_KEY_QUERY="true")
     assert sorted(bodies_of(answer.body)) == ["one", "two"]
+
+
+@pytest.mark.parametrize("ahead_ms", SKEWS_MS)
+def test_a_unique_key_is_found_whatever_the_producer_s_clock_is(ahead_ms: int) -> None:
+    """Clients ask from the time in the id on, which is of the producer's clock."""
+    play = Asking()
+    play.send("one")
+    begin_ms = play.clock.now_ms() + ahead_ms - 1000
+    for limits in ({"beginTimestamp": begin_ms}, {"beginTimestamp": 0, "endTimestamp": begin_ms}):
+        answer = play.query("uniq", _UNIQUE_KEY_QUERY="true", **limits)
+        assert bodies_of(answer.body) == ["one"]
 
 
 def test_what_no_message_has_is_not_found() -> None:

@@ -29,7 +29,7 @@ def chained(folder: Path, **changes: object) -> Store:
 def index_all(store: Store) -> None:
     for now_ms in range(0, 400_000, 2000):
         store.tick(now_ms)
-        store._parts.clock.advance(1000)  # type: ignore[attr-defined]
+        store._parts.clock._machine.advance(1000)  # type: ignore[attr-defined]
 
 
 def steps_of(store: Store, key: str = "wanted") -> tuple[int, KeyHits]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from gantry.clock import SteadyClock
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError, SyncFailedError
 from gantry.store.background import InlineBackground, ThreadBackground
 from gantry.store.commitlog import RunTooLongError
@@ -129,7 +130,7 @@ def test_a_failed_write_is_final() -> None:
 
 
 def test_closing_leaves_abort_when_something_is_not_confirmed(tmp_path: Path) -> None:
-    store = open_store(small(tmp_path), RealDisk(), SimClock(), InlineBackground())
+    store = open_store(small(tmp_path), RealDisk(), SteadyClock(SimClock()), InlineBackground())
     store.append([message()])
     store.close()
     assert (tmp_path / "abort").exists()
@@ -183,14 +184,13 @@ def test_opening_shows_its_progress_and_can_be_given_up(tmp_path: Path) -> None:
     store.append([message() for _ in range(20)])
     assert store._parts.lock is not None
     store._parts.lock.release()
-    opening = Opening(small(tmp_path), RealDisk(), SimClock(), InlineBackground())
+    opening = Opening(small(tmp_path), RealDisk(), SteadyClock(SimClock()), InlineBackground())
     steps = opening.steps()
     assert next(steps).stage == "lock" and next(steps).stage == "queues"
     steps.close()
     assert opening.store is None
-    stages = [
-        progress.stage for progress in Opening(small(tmp_path), RealDisk(), SimClock(), InlineBackground()).steps()
-    ]
+    opening = Opening(small(tmp_path), RealDisk(), SteadyClock(SimClock()), InlineBackground())
+    stages = [progress.stage for progress in opening.steps()]
     assert stages[0] == "lock" and stages[-1] == "finish" and "log" in stages
 
 

@@ -67,17 +67,13 @@ class Appender:
     ) -> None:
         self.messages = 0
         self.bytes = 0  # of records, blanks included
+        self.written = store.written  # where the next record begins
         self._store = store
         self._acks = acks
         self._gate = gate
         self._marks = marks
         self._suffix = marks.suffix
         self._next_unique_key = next_unique_key
-
-    @property
-    def log_end(self) -> int:
-        """Return the log offset of the next record."""
-        return self._store.written.offset
 
     def append_plain(self, gathered: Sequence[Run]) -> Refusal | None:
         """Append runs as they were decoded, as one; on a refusal nothing is in the log and nothing is answered."""

@@ -48,6 +48,10 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
     """Return the jobs of a broker with these parts; each is essential."""
     clock, config = parts.clock, parts.live.current
 
+    def tick_store() -> Iterator[bool]:
+        clock.look()
+        return parts.store.tick(clock.wall_ms())
+
     def save() -> None:
         parts.topics.file.save_if_changed()
         parts.groups.file.save_if_changed()
@@ -58,7 +62,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         parts.delays.retry()
 
     return [
-        Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.look())),
+        Job("store", _STORE_TICK_S, tick_store),
         Job("late acks", _ACKS_S, parts.acks.expire),
         Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
         Job("held pops", _HELD_S, lambda: parts.pops.polling.held.sweep(clock.monotonic())),

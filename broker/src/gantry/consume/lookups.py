@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 # RocketMQ: defaultQueryMaxNum for a unique key.
 _UNIQUE_HITS_MAX = 32
+_FOREVER_MS = 1 << 62
 # Half of the longest frame; the first hit always goes.
 LOOKUP_BYTES_MAX = 8 << 20
 _ANY_BYTES = 1 << 30
@@ -43,10 +44,12 @@ class LookupHandlers:
     async def query(self, connection: Connection, command: Command) -> Command:
         """QUERY_MESSAGE: the records with a key, as they are stored."""
         header = headers.parse(command.code, command.ext)
-        wanted = _UNIQUE_HITS_MAX if header.boolean("_UNIQUE_KEY_QUERY") else header.integer("maxNum")
-        question = KeyQuestion(
-            header.text("topic"), header.text("key"), header.integer("beginTimestamp"), header.integer("endTimestamp")
-        )
+        begin_ms, end_ms = header.integer("beginTimestamp"), header.integer("endTimestamp")
+        wanted = header.integer("maxNum")
+        if header.boolean("_UNIQUE_KEY_QUERY"):
+            # Clients take the begin from the id, which has the time of the producer's clock.
+            wanted, begin_ms, end_ms = _UNIQUE_HITS_MAX, 0, _FOREVER_MS
+        question = KeyQuestion(header.text("topic"), header.text("key"), begin_ms, end_ms)
         places, is_cut = await searched(search(self._store, question, max(1, min(wanted, HITS_MAX))))
         reader = self._store.reader
         found = [reader.bytes_at(*place) for place in places if reader.holds(*place)]

@@ -132,7 +132,7 @@ class SendHandler:
             self.append_gathered()
 
     def _append_plain(self, gathered: list[Run]) -> None:
-        log_end = self._appender.log_end
+        log_end = self._appender.written.offset
         for group in {sends[0].group for _, sends in gathered}:
             self._halves.saw_plain(group)
         self._begun += [(log_end, sends) for _, sends in gathered]
@@ -145,7 +145,7 @@ class SendHandler:
         # One message may be the cause: it must not make the others be refused.
         del self._begun[-len(gathered) :]
         for run in gathered:
-            self._begun.append((self._appender.log_end, run[1]))
+            self._begun.append((self._appender.written.offset, run[1]))
             refusal = self._appender.append_plain([run])
             if refusal is not None:
                 self._refuse(*run, refusal)
@@ -229,7 +229,7 @@ class SendHandler:
 
         Those in the log may have their answer already, or one parked; a second one would take it back.
         """
-        log_end = self._appender.log_end
+        log_end = self._appender.written.offset
         begun = {id(send) for before, part in self._begun if before < log_end for send in part}
         return [(peer, [send for send in sends if id(send) not in begun]) for peer, sends in self._under_way]
 
@@ -268,7 +268,7 @@ class SendHandler:
             self._gather(connection)
 
     def _append_halves(self, gathered: list[Halves], handles: Handles | None = None) -> None:
-        log_end = self._appender.log_end
+        log_end = self._appender.written.offset
         self._begun += [(log_end, sends) for _, sends, _ in gathered]
         refusal = self._appender.append_halves(gathered, handles)
         if refusal is None:
@@ -279,7 +279,7 @@ class SendHandler:
         # As with plain ones: one refused message does not affect the others.
         del self._begun[-len(gathered) :]
         for run in gathered:
-            self._begun.append((self._appender.log_end, run[1]))
+            self._begun.append((self._appender.written.offset, run[1]))
             refusal = self._appender.append_halves([run], handles)
             if refusal is not None:
                 self._refuse(*run[:2], refusal)
@@ -304,7 +304,7 @@ class SendHandler:
                 self._refuse(connection, (send,), refusal)
         if not taken:
             return
-        self._begun.append((self._appender.log_end, taken))
+        self._begun.append((self._appender.written.offset, taken))
         refusal = self._appender.append_run(connection, taken, queues, handles)
         if refusal is not None:
             self._refuse(connection, taken, refusal)
@@ -313,7 +313,7 @@ class SendHandler:
         if not run:
             return
         self._halves.saw_plain(run[0].group)
-        self._begun.append((self._appender.log_end, run))
+        self._begun.append((self._appender.written.offset, run))
         refusal = self._appender.append_run(connection, run)
         if refusal is not None:
             self._refuse(connection, run, refusal)
@@ -328,7 +328,7 @@ class SendHandler:
             else:
                 messages, is_scanned = found
                 self._halves.saw_plain(request.group)
-                self._begun.append((self._appender.log_end, (request,)))
+                self._begun.append((self._appender.written.offset, (request,)))
                 refusal = self._appender.append_together(connection, request, messages, is_scanned)
         if refusal is not None:
             self._refuse(connection, (request,), refusal)

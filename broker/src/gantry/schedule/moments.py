@@ -18,41 +18,41 @@ class Moments:
     """Pending offsets of the timer topic by the moment of the wall clock.  Loop thread only."""
 
     def __init__(self) -> None:
-        self._dues: dict[int, int] = {}  # by offset
+        self.dues: dict[int, int] = {}  # by offset
         self._heap: list[tuple[int, int]] = []  # (due, offset), also of offsets that were removed
 
     def add(self, offset: int, due_ms: int) -> None:
         """Add an offset that is due at this moment."""
-        self._dues[offset] = due_ms
+        self.dues[offset] = due_ms
         heappush(self._heap, (due_ms, offset))
 
     def has(self, offset: int, due_ms: int) -> bool:
         """Return whether this offset, due then, waits here."""
-        return self._dues.get(offset) == due_ms
+        return self.dues.get(offset) == due_ms
 
     def remove(self, offset: int) -> None:
         """Remove an offset that waits here."""
-        del self._dues[offset]
+        del self.dues[offset]
 
     def first_ms(self) -> int:
         """Return the first moment; NEVER_MS when nothing waits."""
-        while self._heap and self._dues.get(self._heap[0][1]) != self._heap[0][0]:
+        while self._heap and self.dues.get(self._heap[0][1]) != self._heap[0][0]:
             heappop(self._heap)
         return self._heap[0][0] if self._heap else NEVER_MS
 
     def first_offset(self) -> int:
         """Return the lowest offset; NEVER_MS when nothing waits."""
-        return min(self._dues, default=NEVER_MS)
+        return min(self.dues, default=NEVER_MS)
 
     def below(self, offset: int) -> list[int]:
         """Return the offsets below this one, ascending."""
-        return sorted([one for one in self._dues if one < offset])
+        return sorted([one for one in self.dues if one < offset])
 
     def take_due(self, wall_ms: int, count_max: int) -> list[tuple[int, int]]:
         """Take out offsets whose moment has come, with it, the earliest first; `add` puts back what stays pending."""
         taken: list[tuple[int, int]] = []
         while len(taken) < count_max and self.first_ms() <= wall_ms:
             due_ms, offset = heappop(self._heap)
-            del self._dues[offset]
+            del self.dues[offset]
             taken.append((offset, due_ms))
         return taken

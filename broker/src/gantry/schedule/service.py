@@ -142,7 +142,8 @@ class DelayService:
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         is_any = False
         for line in list(self.book.lines.values()):
-            self._line_reads.ready(line, now_ms, _BATCH)
+            if line.head_ms <= now_ms + _AHEAD_MS:
+                self._line_reads.ready(line, now_ms, _BATCH)
             while self._can_deliver and line.is_due(line.next, line.head_ms, now_ms, now_s):
                 if not self._deliver_line(line, now_ms, now_s):
                     break
@@ -159,7 +160,7 @@ class DelayService:
                 break
             is_any = True
             yield
-        while self._can_deliver and self._deliver_moments():
+        while timer.moments.dues and self._can_deliver and self._deliver_moments():
             is_any = True
             yield
         return is_any

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gantry.clock import Clock
+from gantry.clock import Clock, SteadyClock
 from gantry.store import filenames
 from gantry.store.background import Background
 from gantry.store.disk import Disk, FileLock
@@ -23,7 +23,7 @@ class Opening:
     """A store that is being opened: iterate over steps(), then use `store`."""
 
     def __init__(
-        self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background, is_locked: bool = False
+        self, settings: StoreSettings, disk: Disk, clock: SteadyClock, background: Background, is_locked: bool = False
     ) -> None:
         """is_locked: the caller holds the folder's lock, and releases it after the store is closed."""
         self._recovery = Recovery(settings, disk, clock, background, is_locked)
@@ -42,7 +42,8 @@ class Opening:
 
 def open_store(settings: StoreSettings, disk: Disk, clock: Clock, background: Background) -> Store:
     """Open a store without interruption, for commands and tests."""
-    opening = Opening(settings, disk, clock, background)
+    steady = clock if isinstance(clock, SteadyClock) else SteadyClock(clock)
+    opening = Opening(settings, disk, steady, background)
     for _ in opening.steps():
         pass
     assert opening.store is not None

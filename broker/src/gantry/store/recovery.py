@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import DiskFullError, StoreError
 from gantry.store import filenames, foreign, generations, javacheckpoint, queuebase, recoverypoint, reviving
 from gantry.store.background import Background
@@ -84,7 +84,7 @@ class StoreParts(NamedTuple):
 
     settings: StoreSettings
     disk: Disk
-    clock: Clock
+    clock: SteadyClock
     background: Background
     lock: FileLock | None  # None: the caller that opened the store holds it
     log: CommitLog
@@ -108,7 +108,7 @@ class Recovery:
     """One opening of a store's folder."""
 
     def __init__(
-        self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background, is_locked: bool = False
+        self, settings: StoreSettings, disk: Disk, clock: SteadyClock, background: Background, is_locked: bool = False
     ) -> None:
         self._settings = settings
         self._is_locked = is_locked

@@ -21,7 +21,7 @@ from math import ceil
 from time import localtime
 from typing import NamedTuple
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import StoreError
 from gantry.store.background import Worker
 from gantry.store.commitlog import CommitLog
@@ -76,7 +76,13 @@ class Retention:
     """Loop thread only, but for the look."""
 
     def __init__(
-        self, settings: StoreSettings, disk: Disk, clock: Clock, housekeeper: Worker, log: CommitLog, dropping: Dropping
+        self,
+        settings: StoreSettings,
+        disk: Disk,
+        clock: SteadyClock,
+        housekeeper: Worker,
+        log: CommitLog,
+        dropping: Dropping,
     ) -> None:
         self.seen = DiskView(0.0, ())
         self.dropping = dropping
@@ -146,10 +152,11 @@ class Retention:
             if error is not None:
                 done(None)
                 return
-            seen, now_ms = outcome[0], self._clock.now_ms()
+            now_ms = self._clock.wall_ms()
+            seen = self._without_leaps(outcome[0], now_ms)
             expired = expired_count(seen, now_ms, self._settings)
             going = count_to_drop(seen, now_ms, True, self._settings)
-            done(RetentionStatus(seen, self._log.start, self.owed_from(), expired, going))
+            done(RetentionStatus(outcome[0], self._log.start, self.owed_from(), expired, going))
 
         if not self._housekeeper.submit(self._look_at(durable_end, outcome, None), looked):
             done(None)
@@ -169,7 +176,7 @@ class Retention:
     def _looked(self, outcome: list[DiskView], now_ms: int, error: StoreError | None) -> None:
         self._is_looking = False
         if error is None:
-            self.seen = outcome[0]
+            self.seen = self._without_leaps(outcome[0], now_ms)
         self._due_s = self._clock.monotonic() + (_PERIOD_FULL_S if self.refuses_writes else _PERIOD_S)
         if error is not None:
             return
@@ -180,6 +187,11 @@ class Retention:
             count = self._forced(count) or (expired if is_hour or self.seen.used > self._settings.disk_used_max else 0)
         self._by_hand = max(self._by_hand - 1, 0) if count else 0
         self._wanted = self._log.start + count * self._settings.segment_bytes if count else 0
+
+    def _without_leaps(self, seen: DiskView, wall_ms: int) -> DiskView:
+        """Return the view with times of writing that are as long ago as they are without leaps of the wall clock."""
+        since = [wall_ms - self._clock.passed_ms(at_ms, wall_ms) for at_ms in seen.modified_ms]
+        return seen._replace(modified_ms=tuple(since))
 
     def _forced(self, count: int) -> int:
         """Return how many of the oldest go whatever their age; 0 for a while after that gained nothing."""
