@@ -144,7 +144,7 @@ class DelayService:
         for line in list(self.book.lines.values()):
             if line.head_ms <= now_ms + _AHEAD_MS:
                 self._line_reads.ready(line, now_ms, _BATCH)
-            while self._can_deliver and line.is_due(line.next, line.head_ms, now_ms, now_s):
+            while line.is_due(line.next, line.head_ms, now_ms, now_s) and self._can_deliver:
                 if not self._deliver_line(line, now_ms, now_s):
                     break
                 is_any = True
