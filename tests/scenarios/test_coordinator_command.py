@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from gantry.replication.haserver import HaServer
 from gantry.replication.record import Phase
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
-from testkit.hamembers import fresh
+from testkit.hamembers import TERMS, fresh
 from testkit.patience import HANG_S
 
 SECRET = "a secret of the whole cluster"
@@ -31,6 +32,7 @@ class Door:
 
     def __init__(self, ordinal: int) -> None:
         self.sim = fresh(ordinal, f"disk{ordinal}")
+        self.sim.state = replace(self.sim.state, terms=replace(TERMS, members=2))
 
     def state(self) -> object:
         return self.sim.state
@@ -42,8 +44,6 @@ class Door:
         return {}
 
     async def seal(self, epoch: int) -> None:
-        from dataclasses import replace
-
         self.sim.state = replace(self.sim.state, promise=epoch)
 
 

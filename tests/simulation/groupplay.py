@@ -16,7 +16,8 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     kill | stop | pause | power | wipe WHO ...      as in `member`; `power` and `wipe` take the process along
     disk WHO full BYTES     so much is left on it;  disk WHO hangs: nothing on it ends;  disk WHO syncs SECONDS: so
                             long each sync of the log takes;  disk WHO well: none of this any more
-    cut WHO from WHO ...    both ways; `register` and `clients` have places in the network too;  heal: all ways
+    cut WHO from WHO ...    both ways; `register`, `names` and `clients` have places in the network too;  heal: all ways
+    route                   what the name server says to a client that reaches it: brokerIds with members
     register off | on | delete | back               `back`: to the first record in which somebody led
     dies at STEP            the coordinator, see `watching.STEPS`
     opens WHO ... SECONDS   from now on a store takes so long to open;  begins WHO ... SECONDS: any life of a broker
@@ -33,6 +34,7 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
 from __future__ import annotations
 
 import difflib
+import json
 import logging
 import os
 import re
@@ -42,19 +44,24 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantry.failover.decide import Wait
+from gantry.leaves.frames import Command
 from gantry.replication import haapi
 from gantry.replication.record import RegisterRecord
+from gantry.wire.codes import RequestCode
+from simulation.clients import Client
 from simulation.groupmember import GroupMember
-from simulation.groupworld import GroupWorld, Shape
+from simulation.groupworld import NAME_SERVER, NAME_SERVER_PORT, GroupWorld, Shape
 from simulation.playtalk import CLIENT, READER, PlayTalk
 from simulation.register import HOST as REGISTER
 from simulation.register import Troubles
+from simulation.routes import Always
 from simulation.world import World
 
 _PATIENCE_S = 60.0
 _RETENTION_MS = 73 * 3_600_000  # an hour more than segments are kept
 _DROPPING_S = 30.0  # several passes, which look at the disk every few seconds
 _DASHES = "----"
+_ASKER, _TOPIC = "10.0.9.7", "SELF_TEST_TOPIC"
 _PROCESS = re.compile(r"/[0-9a-f]{8}\b")
 _UID = re.compile(r"\b[0-9a-f]{32}\b")
 
@@ -174,6 +181,23 @@ class GroupPlay:
                 self.group.network.cut(one, other)
                 self.group.network.cut(other, one)
 
+    def _do_route(self, words: list[str]) -> None:
+        del words
+        client = Client(self.world, self.group.network, _ASKER, Always(f"{NAME_SERVER}:{NAME_SERVER_PORT}"))
+        members = {each.address: each.ordinal for each in self.group.members}
+
+        async def main() -> None:
+            answer = await client.ask(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext={"topic": _TOPIC}))
+            if answer is None or answer.code:
+                self.say("route: none")
+                return
+            for broker in json.loads(bytes(answer.body))["brokerDatas"]:
+                ids = sorted(broker["brokerAddrs"].items())
+                self.say("route: " + ", ".join(f"{id_} is member {members[address]}" for id_, address in ids))
+
+        client.run(main)
+        self._run(1.0)
+
     def _do_heal(self, words: list[str]) -> None:
         del words
         self.group.network.heal()
@@ -250,7 +274,7 @@ class GroupPlay:
         return [self.group.members[int(word)] for word in words]
 
     def _hosts(self, words: list[str]) -> list[str]:
-        known = {"register": [REGISTER], "clients": [CLIENT, READER]}
+        known = {"register": [REGISTER], "clients": [CLIENT, READER], "names": [NAME_SERVER]}
         known |= {"coordinator": [watcher.host for watcher in self.group.watchers]}
         known |= {str(member.ordinal): [member.host] for member in self.group.members}
         return [host for word in words for host in known[word]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gantry.replication.serving_lease import ServingLease
+from gantry.replication.serving_lease import LAPSED_S, LeaseNews, ServingLease
 
 OTHERS = [1, 2]
 
@@ -73,3 +73,29 @@ def test_who_joined_the_set_has_to_answer_too() -> None:
     serving_lease.answered(1, 50.0, [1])
     serving_lease.count(OTHERS)
     assert not serving_lease.is_valid(51.0)
+
+
+def test_a_lease_that_is_over_is_told_after_a_while_and_once_and_so_is_its_return() -> None:
+    serving_lease, told = led(OTHERS), list[bool]()
+    news = LeaseNews(serving_lease, told.append)
+    serving_lease.renewed(100.0, 15)
+    for now_s in (100.0, 104.4, 104.5, 104.4 + LAPSED_S):
+        news.look(now_s)
+    assert told == [], "it may be renewed in a moment"
+    for now_s in (104.5 + LAPSED_S, 120.0):
+        news.look(now_s)
+    assert told == [False]
+    serving_lease.renewed(120.0, 15)
+    for now_s in (120.1, 120.2):
+        news.look(now_s)
+    assert told == [False, True]
+
+
+def test_a_lease_that_comes_back_in_time_is_no_news() -> None:
+    serving_lease, told = led(OTHERS), list[bool]()
+    news = LeaseNews(serving_lease, told.append)
+    for at_s in (100.0, 105.0, 110.0):
+        news.look(at_s)  # half a second over
+        serving_lease.renewed(at_s, 15)
+        news.look(at_s)
+    assert told == []

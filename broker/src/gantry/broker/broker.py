@@ -205,7 +205,7 @@ class Broker:
         if parts.group is not None:
             await parts.group.stop()
         await parts.server.close()
-        await parts.client.close()
+        await parts.client.close(is_urgent=self.starts_again)  # a silent name server must not delay the next broker
         passed(5)
         # 6. The periodic jobs.
         parts.jobs.stop()

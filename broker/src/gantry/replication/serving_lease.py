@@ -14,7 +14,9 @@ offsets, and acknowledgements of a master that confirms alone: for that one an e
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+
+LAPSED_S = 1.0  # a process that stood still for a moment renews within that time
 
 
 class ServingLease:
@@ -74,3 +76,27 @@ class ServingLease:
     def is_valid(self, now_s: float) -> bool:
         """Return whether this master may serve now."""
         return now_s < self.until_s and not self._is_over
+
+
+class LeaseNews:
+    """Tells when the serving lease of a master has been over for `LAPSED_S`, and when it is back.
+
+    tell: called with whether the master has one; the first call is made when it has none.
+    """
+
+    def __init__(self, serving_lease: ServingLease, tell: Callable[[bool], None]) -> None:
+        self._serving_lease = serving_lease
+        self._tell = tell
+        self._lapsed_since_s: float | None = None
+        self._is_told = False  # that there is none
+
+    def look(self, now_s: float) -> None:
+        """Compare with the clock; called a few times a second."""
+        if self._serving_lease.is_valid(now_s):
+            self._lapsed_since_s = None
+        elif self._lapsed_since_s is None:
+            self._lapsed_since_s = now_s
+        is_over = self._lapsed_since_s is not None and now_s - self._lapsed_since_s >= LAPSED_S
+        if is_over != self._is_told and (is_over or self._lapsed_since_s is None):
+            self._is_told = is_over
+            self._tell(not is_over)

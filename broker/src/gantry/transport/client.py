@@ -149,8 +149,11 @@ class RemotingClient:
         """The open connections by address."""
         return {address: connection for address, connection in self._connections.items() if not connection.closed}
 
-    async def close(self) -> None:
-        """Close in this order: refuse new connections, end attempts, close open ones, wait until sockets are gone."""
+    async def close(self, is_urgent: bool = False) -> None:
+        """Close in this order: refuse new connections, end attempts, close open ones, wait until sockets are gone.
+
+        is_urgent: output that waits is dropped, so that a peer that takes nothing delays nothing.
+        """
         self._closed = self._closed or "it was stopped; make a new one"
         attempts = list(self._attempts.values())
         for attempt in attempts:
@@ -160,7 +163,8 @@ class RemotingClient:
         gone = [asyncio.Event() for _ in connections]
         for connection, event in zip(connections, gone, strict=True):
             connection.closed_listeners.append(partial(_tell, event))
-            connection.close("client closes")
+            end = connection.abort if is_urgent else connection.close
+            end("client closes")
         await asyncio.gather(*(event.wait() for event in gone))  # a close lasts no longer than it lingers
         self._connections.clear()
 

@@ -25,6 +25,7 @@ from gantry.replication.lease_renewal import LeaseRenewal
 from gantry.replication.link import Connector
 from gantry.replication.link_ends import LinkRules, LinkWaits
 from gantry.replication.pace import BEAT_S, LINK_S
+from gantry.replication.serving_lease import LeaseNews
 from gantry.replication.slave_links import SlaveLinks
 from gantry.replication.timers import serving_waits
 from gantry.wire.ha import NONCE_BYTES
@@ -204,6 +205,13 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
     shared.activity.wait(role.why_not)
     shared.durably.watch(role, mastership.tracker.who_lacks)
     role.kept_listeners.append(shared.durably.look)
+    if role.serving_lease is not None:
+        # Without a lease it refuses everybody, so no name server may call it the master.
+
+        def told(has_lease: bool) -> None:
+            shared.registration.stand_as(MASTER if has_lease else member.place + 1, epoch)
+
+        role.lease_news = LeaseNews(role.serving_lease, told)
     return role
 
 

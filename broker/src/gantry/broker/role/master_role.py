@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from gantry.metadata.groups import Groups
     from gantry.metadata.topics import Topics
     from gantry.replication.members import SyncSet
+    from gantry.replication.serving_lease import LeaseNews
     from gantry.store.store import Store
 
 GATE_SEALED = "sealed"
@@ -87,6 +88,7 @@ class MasterRole:
         self.serving_lease = mastership.serving_lease
         self.is_sealed = False
         self.kept_listeners: list[Callable[[], None]] = []
+        self.lease_news: LeaseNews | None = None
         self._mastership = mastership
         self._now_s = mastership.clock.monotonic
         self._store = store
@@ -265,6 +267,8 @@ class MasterRole:
             if delays is not None and delays != self._delays:
                 self._delays = delays
                 self._journal.changed(journals.DELAYS, "")
+        if self.lease_news is not None:
+            self.lease_news.look(now_s)
         self._slave_links.tick()
 
     def number_touched(self) -> None:
