@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.failover.timers import TIMERS, Timers
+from gantry.failover.standing import patience_s
+from gantry.failover.timers import TIMERS, Timers, of_renewals
+from gantry.replication.pace import waits_of
+from gantry.replication.timers import serving_waits
 
 
 def test_the_sets_are_those_that_are_documented() -> None:
@@ -18,3 +21,20 @@ def test_times_that_do_not_fit_together_are_refused(times: tuple[float, int, flo
 
 def test_a_question_is_over_before_the_next_renewal_is_due() -> None:
     assert all(timers.answer_within_s <= timers.renew_every_s / 2 for timers in TIMERS.values())
+
+
+@pytest.mark.parametrize("name", sorted(TIMERS))
+def test_every_time_lies_where_the_next_one_needs_it(name: str) -> None:
+    """From a beat to the lease: each is over before what depends on it begins."""
+    timers = TIMERS[name]
+    serving, waits = serving_waits(timers.renew_every_s), waits_of(timers.renew_every_s)
+    assert serving.again_s <= timers.answer_within_s, "an unknown outcome is looked up before the next renewal"
+    assert 3 * serving.beat_s <= serving.heard_s, "two beats may be lost"
+    assert timers.renew_every_s < serving.heard_s < serving.fresh_s, "one renewal may be late"
+    assert serving.fresh_s + timers.poll_every_s <= timers.suspect_after_s, "who was cut off has stopped when sealed"
+    assert serving.heard_s < timers.suspect_after_s, "an election after a promise waits for one suspicion"
+    assert serving.fresh_s < timers.lease_s * 2 / 3 < timers.lease_s
+    assert waits.silence_s < waits.link_s <= timers.suspect_after_s, "links are over when the suspicion begins"
+    assert waits.late_s <= timers.suspect_after_s and waits.max_lag_s <= 2 * timers.suspect_after_s
+    assert patience_s(timers.suspect_after_s, 0) == timers.suspect_after_s
+    assert of_renewals(timers.renew_every_s) == timers, "the named sets are made of their renewals"

@@ -3,7 +3,7 @@
 A member knows only how often it renews (`replication.renew_every_s`).  Two renewals are at most one suspicion
 (`failover.agreement` sees to it), so what lasts less than two renewals is over before another member is elected.
 
-    fresh    1.8 renewals   a master serves after a renewal
+    fresh    1.7 renewals   a master serves after a renewal
     heard    1.2 renewals   a master serves after its slaves answered a beat
     beat     a third of `heard`, 1 s at most
     again    a quarter      the register is read again after a renewal without an answer
@@ -30,4 +30,4 @@ class ServingWaits(NamedTuple):
 def serving_waits(renew_every_s: float) -> ServingWaits:
     """Return the times of a master that renews this often."""
     heard_s = 1.2 * renew_every_s
-    return ServingWaits(1.8 * renew_every_s, heard_s, min(_BEAT_S_MAX, heard_s / 3), renew_every_s / 4)
+    return ServingWaits(1.7 * renew_every_s, heard_s, min(_BEAT_S_MAX, heard_s / 3), renew_every_s / 4)
