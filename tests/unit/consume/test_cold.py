@@ -154,3 +154,19 @@ def test_a_reader_that_is_full_or_at_once_does_not_recurse() -> None:
     reads.is_at_once = True
     reads.finish()
     assert (reads.begun, len(reads.cold), reads.cold.waiting) == (list(range(1000)), 0, 0)
+
+
+def test_pulls_that_went_wait_no_more() -> None:
+    reads, one = Reads(), FakeConnection()
+    for number in range(4):
+        reads.ask(one, pull(number))
+    assert reads.cold.waiting == 3
+    for left in (2, 1, 0):
+        reads.finish()
+        assert reads.cold.waiting == left
+    for number in range(3):
+        reads.ask(one, pull(number))
+    assert reads.cold.waiting == 3
+    one.close("gone")
+    reads.finish()
+    assert reads.cold.waiting == 0

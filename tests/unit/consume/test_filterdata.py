@@ -167,3 +167,23 @@ def test_tags_have_no_place_here() -> None:
         play.connection, "g", GroupClient("a", 0, 479, 0.0), CLUSTERING, [Subscription("T", "A || B", 1)]
     )
     assert len(play.filters) == 0
+
+
+@pytest.mark.parametrize("leave", ["another expression", "a fault", "a day later", "a slave follows"])
+def test_what_goes_makes_room(leave: str) -> None:
+    play = Play()
+    play.beat(("T", "a > 1", 1))
+    assert (play.filters._count, play.filters._chars) == (1, 5)
+    if leave == "another expression":
+        play.beat(("T", "a > 10", 2))
+        assert (play.filters._count, play.filters._chars) == (1, 6)
+        return
+    if leave == "a fault":
+        play.beat(("T", "a >", 2))
+    elif leave == "a slave follows":
+        play.filters.follow("T@g", None)
+    else:
+        play.clients.connection_closed(play.connection)
+        play.clock.advance(DEAD_MS_MAX + 1)
+        play.filters.save_if_changed()
+    assert (play.filters._count, play.filters._chars) == (0, 0)

@@ -137,3 +137,12 @@ def test_a_group_consumes_in_order_while_somebody_in_it_has_a_lock() -> None:
     assert locks.holds_any("g", 60.0)
     assert not locks.holds_any("g", 60.1)
     assert not locks.holds_any("h", 0.0)
+
+
+def test_a_lock_that_is_given_back_or_ends_makes_room_for_another_queue() -> None:
+    locks = table(locks_max=1)
+    assert locks.lock("g", "a", KEY, 0.0) and not locks.lock("g", "a", ("T", 1), 0.0)
+    locks.unlock("g", "a", KEY)
+    assert locks.lock("g", "a", ("T", 1), 0.0) and not locks.lock("g", "a", ("T", 2), 0.0)
+    swept(locks, 1000.0)
+    assert locks.lock("g", "a", ("T", 2), 1000.0)

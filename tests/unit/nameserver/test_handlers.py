@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gantry.leaves import frames, hashes
+from gantry.nameserver import keyvalues
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.nameserver.keyvalues import KeyValues
 from gantry.nameserver.settings import Switches
@@ -264,3 +265,13 @@ def test_a_oneway_request_is_carried_out_and_not_answered() -> None:
     asker.handlers.serve(asker.connection, [command])  # type: ignore[arg-type]
     assert asker.connection.take() == []
     assert asker.table.topics() == ["T", "U"]
+
+
+def test_entries_are_counted_down_when_they_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyvalues, "_ENTRIES_MAX", 2)
+    asker = Asker()
+    wanted = [{"namespace": "N", "key": key, "value": "v"} for key in ("a", "b", "c")]
+    codes = [asker.ask(RequestCode.PUT_KV_CONFIG, one).code for one in wanted]
+    asker.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "N", "key": "a"})
+    codes.append(asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "c", "value": "v"}).code)
+    assert codes == [0, 0, ResponseCode.SYSTEM_ERROR, 0]

@@ -168,3 +168,20 @@ def test_who_has_a_message_is_known_after_any_changes() -> None:
             shared = {one.key: [at for at in one.open_offsets() if at in wanted] for one in book.all()}
             found = {one.key: sorted(common) for one, common in book.overlaps(QUEUE, wanted)}
             assert found == {key: common for key, common in shared.items() if common}, step
+
+
+def test_every_way_out_takes_the_lease_from_the_count() -> None:
+    ways = {"close": 0, "end": 0, "forget": 0, "another lease": 1}
+    for way, left in ways.items():
+        book = LeaseBook(100, 100)
+        lease = book.add(record(10, 500), 0)
+        assert lease is not None and (book.leases, book.open) == (1, 1)
+        if way == "close":
+            book.close(lease, [10])
+        elif way == "end":
+            book.end(lease)
+        elif way == "forget":
+            book.forget(lambda group, topic, queue_id: True)
+        else:
+            book.add(record(10, 501), 0)
+        assert (book.leases, book.open) == (left, left), way

@@ -52,6 +52,8 @@ async def test_a_pop_of_messages_that_do_not_stay_in_memory_is_answered(reader: 
         play.background.cold_reader.submit = lambda *_: False  # type: ignore[method-assign]
     (reply,) = answers(play, pop_request(2, order=is_order, queueId=0))
     assert [one.body for one in popped(reply)] == [b"m0", b"m1"]
+    play.flush()
+    assert play.pops.pops._reads == 0, "and makes room for others"
 
 
 def test_a_queue_on_the_disk_is_read_although_another_one_always_has_messages() -> None:

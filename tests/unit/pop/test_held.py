@@ -239,7 +239,7 @@ def test_a_request_whose_time_is_over_is_answered_with_nothing_and_only_once() -
     assert waiting.given_up == ["a"]
     waiting.arrive()
     waiting.turn()
-    assert waiting.answered == ["b"]
+    assert waiting.answered == ["b"] and len(waiting.held) == 0
 
 
 def test_a_stop_answers_all() -> None:
@@ -315,3 +315,11 @@ def test_the_work_of_all_filters_in_one_turn_is_bounded(monkeypatch: pytest.Monk
     waiting.arrive(first=401, codes=(17,))
     waiting.turn()
     assert waiting.tried[-1] == "w7" and waiting.answered == ["w7"]  # the next turn has its own work
+
+
+def test_a_request_whose_time_is_over_makes_room() -> None:
+    waiting = Waiting()
+    waiting.hold("a", until=10.0)
+    waiting.hold("b", until=30.0)
+    waiting.sweep(11.0)
+    assert len(waiting.held) == 1

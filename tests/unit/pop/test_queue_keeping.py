@@ -69,4 +69,21 @@ def test_a_look_reads_pieces_of_a_bounded_size_and_waits_when_they_do_not_stay_i
     for _ in range(12):
         play.pass_durably(1_000)
     assert 1 <= len(begun) <= 2, "a look every ten seconds"
-    assert max(begun) <= 5_000
+    assert max(begun) <= 5_000 and not play.pops.keeper._reading
+
+
+def test_leases_that_found_no_room_end_when_there_is_room() -> None:
+    play = with_a_message()
+    play.send(b"popped")
+    assert play.ask_now(pop_request(1, 100)).code == 0
+    play.gate.shut(GATE_DISK_FULL, Refusal(ResponseCode.SYSTEM_ERROR, "the disk is full"))
+    play.clock.advance(500)
+    for _ in range(5):
+        for _ in play.pops.reviver.run():
+            pass
+        play.clock.advance(1_000)
+    assert play.pops.service.book.open == 1
+    play.gate.reopen(GATE_DISK_FULL)
+    for _ in range(20):
+        play.pass_ms(1_000)
+    assert play.pops.service.book.open == 0

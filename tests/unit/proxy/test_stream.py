@@ -98,3 +98,17 @@ def test_a_call_without_a_usable_client_id_is_refused() -> None:
     found = read((("x-mq-client-id", "c"), ("x-mq-language", "klingon"), ("x-mq-client-version", "5.0.3")), "p")
     assert (found.language, found.knows_polling_code, found.is_node) == ("KLINGON", True, False)
     assert read((("x-mq-client-id", "c"), ("x-mq-language", "HTTP")), "p").is_node
+
+
+async def test_what_was_written_makes_room_for_other_commands() -> None:
+    stream = Stream("a")
+    command = pb.TelemetryCommand(status=pb.Status(message="x" * 1000))
+    for _ in range(3):
+        while stream.offer(command):
+            pass
+        held = stream._bytes
+        assert held
+        while stream._bytes:
+            assert await stream.next() is not None
+            held -= command.ByteSize()
+            assert stream._bytes == held

@@ -233,3 +233,20 @@ async def test_at_the_end_all_calls_are_answered_as_empty() -> None:
     assert await asyncio.gather(*calls) == [[], [], []]
     assert await receives.receive(QUEUE, 1, 30) == []
     await receives.close()
+
+
+async def test_calls_that_ended_in_any_way_want_nothing_more() -> None:
+    masters = Masters()
+    receives = QueueReceives(masters)  # type: ignore[arg-type]
+    late = asyncio.ensure_future(receives.receive(QUEUE, 3, 0.05))
+    gone, last = (asyncio.ensure_future(receives.receive(QUEUE, 5, 30)) for _ in range(2))
+    await until(lambda: any(one[1] == "hold" for one in masters.asked))
+    (worker,) = receives._workers.values()
+    assert worker._wanted == 13
+    assert await late == []
+    assert worker._wanted == 10
+    gone.cancel()
+    await until(lambda: worker._wanted == 5)
+    receives.drain()
+    assert await last == [] and worker._wanted == 0
+    await receives.close()

@@ -239,3 +239,17 @@ async def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixtur
         assert len(await ended(port, head + ha.frame(ha.FrameType.HELLO, bytes(32) + b"{}"))) == 5 + 64
     assert "RocketMQ slave" in caplog.text and "does not speak this protocol" in caplog.text
     assert "a frame claims 4294967295 bytes" in caplog.text and "does not know the secret" in caplog.text
+
+
+async def test_a_link_whose_way_was_full_goes_on_when_it_has_room() -> None:
+    async with playing() as play:
+        await until(lambda: play.connector.is_following)
+        (link,) = play.slave_links._links
+        link.pause_writing()
+        play.master.log += b"record"
+        play.slave_links.wake()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not play.slave.copy
+        link.resume_writing()
+        await until(lambda: play.slave.copy == b"record")

@@ -186,3 +186,16 @@ def test_forced_removal_pauses_when_what_it_removes_is_copied_to_the_logs_end(
     store.tick(clock.now_ms())
     store.tick(clock.now_ms())
     assert store.retention.carry_below() > store.stats().log_start, "it is tried again"
+
+
+def test_a_look_for_which_the_housekeeper_has_no_place_is_made_later(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = _aged(tmp_path, clock)
+    housekeeper = store.retention._housekeeper
+    submit = housekeeper.submit
+    housekeeper.submit = lambda *_, **__: False  # type: ignore[method-assign]
+    clock.advance(11_000)
+    store.retention.tick(store.durable_end, clock.now_ms())
+    housekeeper.submit = submit  # type: ignore[method-assign]
+    _pass(store, clock)
+    assert store.stats().log_start > 0

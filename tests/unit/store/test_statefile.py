@@ -165,3 +165,18 @@ def test_every_table_comes_back_with_a_line_for_each_entry(table: dict[str, obje
     assert statefile.parse(text) == json.loads(json.dumps(table))
     inner = sum(1 + len(value) for value in table.values() if isinstance(value, dict) and value)
     assert text.count(b"\n") == max(len(table), 1) + inner + 2
+
+
+def test_a_save_for_which_the_housekeeper_has_no_place_is_made_later(tmp_path: Path) -> None:
+    background = InlineBackground()
+    state = _state(tmp_path, background)
+    submit = background.housekeeper.submit
+    for again in ("save", "retry"):
+        background.housekeeper.submit = lambda *_, **__: False  # type: ignore[method-assign]
+        state.save({"by": again})
+        background.housekeeper.submit = submit  # type: ignore[method-assign]
+        if again == "save":
+            state.save({"by": "a later save"})
+        else:
+            state.retry()
+        assert state.load() == {"by": "a later save" if again == "save" else "retry"} and state.kept == state.asked

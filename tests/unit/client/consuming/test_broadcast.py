@@ -146,4 +146,6 @@ async def test_a_disk_that_hangs_ends_no_commit_and_gathers_no_tasks(
         go_on.set()
         monkeypatch.setattr(broadcast, "_WRITE_S", HANG_S)
         await of.commit(QUEUE, 9)
+        await asyncio.sleep(0)
+        assert not of._saving
         assert await start(offsets(tmp_path)) == 9

@@ -72,3 +72,16 @@ def test_after_a_move_ends_of_old_messages_do_not_count() -> None:
     window.move(100)
     assert window.finish(0) == 0
     assert (window.progress, window.bytes, window.count) == (100, 0, 0)
+
+
+def test_bytes_are_those_of_unfinished_messages() -> None:
+    window = Window(0)
+    for offset in range(5):
+        window.put(offset, 10)
+    for offset in (3, 0):
+        window.finish(offset)
+        window.finish(offset)
+    assert window.bytes == 30
+    for offset in (1, 2, 4):
+        window.finish(offset)
+    assert window.bytes == 0

@@ -100,7 +100,7 @@ async def test_a_newer_check_of_a_waiting_half_takes_its_place() -> None:
         await tasks.close()
         (end,) = broker.take()
         assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"]) == ("2", "200")
-        assert len(database.asked) == 1
+        assert len(database.asked) == 1 and checks._held_bytes == 0
 
 
 async def test_the_bytes_of_a_check_that_takes_anothers_place_are_counted() -> None:
