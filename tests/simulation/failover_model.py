@@ -17,7 +17,7 @@ What must never be reached (`fault`):
 
 What a person gave up by FORCE counts as never acknowledged; everything that is acknowledged afterwards counts.
 
-Not modelled: time (leases, permits, grants), so neither "no two masters acknowledge at one instant" nor stale reads;
+Not modelled: time (leases and beats), so neither "no two masters acknowledge at one instant" nor stale reads;
 bytes and their damage; who is preferred.
 """
 

@@ -27,6 +27,7 @@ from gantry.replication.register import (
     RegisterUnavailableError,
     Seen,
 )
+from simulation.revisions import recorded
 
 if TYPE_CHECKING:
     from simulation.network import Network
@@ -157,7 +158,8 @@ class Door:
 
     async def write(self, record: RegisterRecord, version: str) -> Seen:
         """Replace the record that has this version."""
-        return _there(await self._ask(lambda: self._service.write(record, version)))
+        left = recorded(record, self._service.record)
+        return _there(await self._ask(lambda: self._service.write(left, version)))
 
     async def close(self) -> None:
         """Nothing is kept open."""

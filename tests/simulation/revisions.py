@@ -15,14 +15,17 @@ import contextlib
 import enum
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 from gantry.replication import handshake, master, slave
 from gantry.replication.handshake import Hello, Welcome
 from gantry.replication.hastate import MemberState, read_state
+from gantry.replication.record import RegisterRecord
 from gantry.wire import ha
 
-LATER = frozenset({"diskFull", "short"})  # fields of a hello or a state that the previous version does not know
+# Fields of a hello or a state that the previous version does not know.
+LATER = frozenset({"diskFull", "short", "terms"})
 _UNKNOWN_FIELD = {"of the next version": {"a": [1]}}
 _UNKNOWN_CHANGE = ["wishes", "of the next version", {"a": 1}]
 
@@ -54,6 +57,13 @@ def said(document: dict[str, Any], revision: Revision) -> dict[str, Any]:
 def told(state: MemberState, revision: Revision) -> MemberState:
     """A member's state as a coordinator reads it from a member of this revision."""
     return read_state(said(state.to_document(), revision))
+
+
+def recorded(record: RegisterRecord, former: RegisterRecord | None) -> RegisterRecord:
+    """What a process of this revision leaves in a Lease: an annotation that it does not know stays as it is."""
+    if here() is not Revision.PREVIOUS:
+        return record
+    return replace(record, leader_terms=None if former is None else former.leader_terms)
 
 
 def _sent(encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
