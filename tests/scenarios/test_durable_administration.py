@@ -1,4 +1,6 @@
-"""What an administrator was told is done survives kill -9: the reply waits for the disk."""
+"""What an administrator was told is done survives kill -9: the reply waits for the disk.  The same of two answers to
+members of groups: the first offset in a queue, and a granted queue lock.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import pytest
 
 from gantry.leaves.frames import Command
 from gantry.store.disk import RealDisk, RealFile
-from gantry.wire.codes import RequestCode
+from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import Peer, peer, running_broker, send
 from testkit.patience import HANG_S
 from testkit.requests import request
@@ -117,4 +119,67 @@ async def test_a_disk_that_does_not_take_it_is_told_to_the_administrator(tmp_pat
         disk.held = "topics.json"
         answer = await admin.call(creating())
         assert answer.code == 1 and answer.remark is not None and "a crash may undo it" in answer.remark
+        disk.may_sync.set()
+
+
+def first_offset() -> Command:
+    progress = {"consumerGroup": "packing", "topic": "orders", "queueId": 1, "commitOffset": 0}
+    return request(RequestCode.UPDATE_CONSUMER_OFFSET, **progress)
+
+
+def where_to_begin() -> Command:
+    return request(RequestCode.QUERY_CONSUMER_OFFSET, consumerGroup="packing", topic="orders", queueId=2)
+
+
+def popping() -> Command:
+    asked = {"queueId": 3, "maxMsgNums": 1, "invisibleTime": 60_000, "pollTime": 0, "bornTime": 0, "initMode": 1}
+    return request(RequestCode.POP_MESSAGE, consumerGroup="packing", topic="orders", **asked)
+
+
+def locking(client_id: str = "a") -> Command:
+    queues = [{"topic": "orders", "brokerName": "broker-a", "queueId": 0}]
+    body: dict[str, object] = {"consumerGroup": "packing", "clientId": client_id, "mqSet": queues}
+    return request(RequestCode.LOCK_BATCH_MQ, body)
+
+
+@pytest.mark.parametrize(
+    ("command", "held", "code"),
+    [
+        (first_offset, "consumerOffset.json", ResponseCode.SUCCESS),
+        (where_to_begin, "consumerOffset.json", ResponseCode.SUCCESS),
+        (popping, "consumerOffset.json", ResponseCode.POLLING_TIMEOUT),
+        (locking, "queueLocks.json", ResponseCode.SUCCESS),
+    ],
+)
+async def test_a_member_is_told_where_it_begins_and_what_it_locked_when_no_crash_undoes_it(
+    tmp_path: Path, command: Callable[[], Command], held: str, code: int
+) -> None:
+    disk = SlowDisk()
+    async with running_broker(tmp_path, disk) as broker, peer(broker) as member, peer(broker) as other:
+        assert (await other.call(send("orders"))).code == 0
+        await grown(other)
+        disk.held = held
+        await member.send(command())
+        assert await asyncio.to_thread(disk.is_asked.wait, HANG_S)
+        await other.ping()
+        early = asyncio.ensure_future(member.receive())
+        await other.ping()
+        assert not early.done(), "a kill -9 now would undo it"
+        disk.may_sync.set()
+        (answer,) = await early
+        assert answer.code == code, answer.remark
+
+
+async def test_an_owner_renews_its_lock_while_the_disk_hangs_and_nobody_gets_a_new_one(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    async with running_broker(tmp_path, disk, messages__ack_wait_s=0.05) as broker, peer(broker) as member:
+        assert (await member.call(send("orders"))).code == 0
+        await grown(member)
+        assert (await member.call(locking())).code == 0
+        disk.held = "queueLocks.json"
+        wanted = {"topic": "orders", "brokerName": "broker-a", "queueId": 1}
+        body: dict[str, object] = {"consumerGroup": "packing", "clientId": "b", "mqSet": [wanted]}
+        refused = await member.call(request(RequestCode.LOCK_BATCH_MQ, body))
+        assert refused.code == ResponseCode.SYSTEM_ERROR and refused.remark is not None and "disk" in refused.remark
+        assert (await member.call(locking())).code == 0
         disk.may_sync.set()

@@ -85,7 +85,8 @@ class OrderPlay:
         groups = Groups(MemoryState(), self.clock, GroupSettings())
         groups.put(GroupConfig(GROUP, retry_times_max=self.times_max))
         self.offsets = Offsets(self._state("consumerOffset.json"), self.clock)
-        self.offsets.bound(self.store.next_queue_offset)
+        if self.offsets.bound(self.store.next_queue_offset):
+            self.offsets.file.save_now()  # as `broker.tables` does, before anything is served
         self.offsets.log_end = lambda: self.store.written.offset
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 24), flush_is_late, None)
         clients = Clients(ClientLimits())

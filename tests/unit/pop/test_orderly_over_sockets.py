@@ -192,3 +192,12 @@ async def test_a_reset_group_begins_again_whatever_it_has_popped(tmp_path: Path)
         assert bodies(await taken(client, in_order())) == [b"m1", b"m2"]
     async with running_broker(tmp_path, **NAMED) as broker, peer(broker) as client:
         assert await consumed(client) == 1 and await taken(client, in_order()) == []
+
+
+async def test_the_group_is_behind_what_it_acknowledged_from_the_answer_on(tmp_path: Path) -> None:
+    late = {"store__flush": "ASYNC_FLUSH", "store__flush_interval_ms": 60_000}
+    async with running_broker(tmp_path, **NAMED, **late) as broker, peer(broker) as client:
+        await filled(client, 3)
+        for number, one in enumerate(await taken(client, in_order()), 1):
+            assert await verdict(client, ack_request(one)) == "open"
+            assert await consumed(client) == number

@@ -9,7 +9,8 @@ to the group's dead-letter topic before it reads on: the batch without it and th
 first.  When a crash keeps only the batch, the next start makes the copy before anything else (`begin`).  When nothing
 can be appended, the head stays, and the group's offset too.
 
-The group's consumer offset follows the committed offset of its batch, when that is confirmed and durable (`positions`).
+The group's consumer offset follows the committed offset of its batch, when that is confirmed and thus answered; behind
+a new dead letter, when that is durable (`positions`).
 A queue that was set back by an administrator has no batch any more: records from before the reset do not count.
 
 `on_free` is called with a queue whose lock has ended, when there may be messages: waiting pops look again.
@@ -174,6 +175,7 @@ class OrderlyPops:
         end = self._append([state, self._dead_letter(queue, record)])
         if isinstance(end, Refusal):
             return end
+        self._service.positions.owe(queue)
         self._took(queue, changed, state)
         self._service.counts.dead += 1
         return None
@@ -334,7 +336,7 @@ class OrderlyPops:
     def _took(self, queue: Queue, batch: OrderedBatch, state: Send) -> None:
         """Let a batch count whose record was appended."""
         self.table.appended(queue, batch, state.log_offset)
-        self._service.positions.save_later(queue, batch.committed)
+        self._service.positions.save_later(queue, batch.committed, is_done=True)
         self.locks.watch(queue, batch)
 
     def _free(self, queue: Queue, batch: OrderedBatch) -> None:

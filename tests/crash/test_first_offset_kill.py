@@ -1,0 +1,125 @@
+"""kill -9, or a power cut, right behind the answer to a group's first offset in a queue, or to a granted queue lock."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+from gantry.leaves.frames import Command
+from gantry.metadata.offset_handlers import OffsetHandlers
+from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.metadata.savedtogether import SavedTogether
+from gantry.metadata.starts import GroupStarts
+from gantry.store.background import InlineBackground
+from gantry.store.statefile import JsonState
+from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.process import GantryProcess
+from testkit.pullplay import PullPlay
+from testkit.rawclient import RawClient
+from testkit.requests import answered, request
+from testkit.simdisk import Faults, PowerCut, SimDisk
+
+_CONFIG = {
+    "name": "broker-a",
+    "store.warm_bytes": str(1 << 20),
+    "store.index_slots": "1000",
+    "store.index_entries": "4000",
+}
+_QUEUE = {"consumerGroup": "readers", "topic": "orders", "queueId": "0"}
+_DICE = 6
+
+
+def _sent(client: RawClient, bodies: list[bytes]) -> None:
+    for body in bodies:
+        client.send("orders", 0, body)
+        reply = client.reply()
+        assert reply is not None and reply.code == 0
+
+
+def _locked(client: RawClient, member: str) -> list[Any]:
+    queues = [{"topic": "orders", "brokerName": "broker-a", "queueId": 0}]
+    body = json.dumps({"consumerGroup": "readers", "clientId": member, "mqSet": queues}).encode()
+    answer = client.call(RequestCode.LOCK_BATCH_MQ, {}, body)
+    assert answer.code == 0, answer.remark
+    found: list[Any] = json.loads(answer.body)["lockOKMQSet"]
+    return found
+
+
+def test_a_group_that_began_at_the_end_begins_there_after_kill_9_and_skips_nothing(tmp_path: Path) -> None:
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+        _sent(client, [b"." * 100_000] * 15)  # an old queue: a new group may begin at its end
+        group = b'{"groupName":"readers","consumeEnable":true}'
+        assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, group).code == 0
+        assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, _QUEUE).code == ResponseCode.QUERY_NOT_FOUND
+        assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, {**_QUEUE, "commitOffset": "15"}).code == 0
+        process.kill()
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+        _sent(client, [b"new"] * 3)
+        assert client.call(RequestCode.QUERY_CONSUMER_OFFSET, _QUEUE).ext["offset"] == "15"
+        process.stop()
+
+
+def test_a_granted_queue_is_its_owners_after_kill_9(tmp_path: Path) -> None:
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+        _sent(client, [b"one"])
+        assert len(_locked(client, "owner")) == 1
+        process.kill()
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+        assert _locked(client, "other") == []
+        assert len(_locked(client, "owner")) == 1
+        process.stop()
+
+
+class _Member:
+    """A member of a group that begins in queue after queue, over a table on a simulated disk."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.play = PullPlay()
+        state = JsonState("/store/config/consumerOffset.json", disk, InlineBackground().housekeeper)
+        self.play.offsets = offsets = Offsets(state, self.play.clock)
+        self.play.commits.offsets = offsets
+        starts = GroupStarts(offsets, self.play.topics, self.play.store, 1 << 20)
+
+        async def save() -> bool:
+            await offsets.saved()
+            return state.error is None
+
+        firsts = SavedTogether(lambda: offsets.firsts, save)
+        self.handlers = OffsetHandlers(
+            offsets, self.play.topics, self.play.groups, starts, self.play.commits, firsts
+        )
+        self.play.groups.ensure("g")
+
+    def ask(self, code: RequestCode, **fields: int) -> Command:
+        handler = self.handlers.query if code == RequestCode.QUERY_CONSUMER_OFFSET else self.handlers.update
+        return answered(handler(self.play.connection, request(code, consumerGroup="g", topic="T", **fields)))
+
+    def begin(self, told: dict[int, int]) -> None:
+        """Begin in each queue of T; `told` gets what was answered."""
+        for queue_id in range(4):
+            self.play.send("one", "two", queue_id=queue_id)
+            if queue_id % 2:
+                answer = self.ask(RequestCode.QUERY_CONSUMER_OFFSET, queueId=queue_id)
+                told[queue_id] = int(answer.ext["offset"])
+            elif self.ask(RequestCode.UPDATE_CONSUMER_OFFSET, queueId=queue_id, commitOffset=2).code == 0:
+                told[queue_id] = 2
+
+
+def test_a_power_cut_at_any_operation_leaves_every_first_offset_that_was_answered() -> None:
+    at, is_cut = 0, True
+    while is_cut:
+        at, is_cut, told = at + 1, False, dict[int, int]()
+        disk = SimDisk()
+        disk.faults = Faults(power_cut_at=at)
+        try:
+            _Member(disk).begin(told)
+        except PowerCut:
+            is_cut = True
+        for seed in range(_DICE):
+            after = _Member(disk.crash(random.Random(seed))).play.offsets
+            found = {queue_id: after.query("g", "T", queue_id) for queue_id in told}
+            assert found == told, f"cut at {at}, dice {seed}: {found} found, {told} was answered"
+            assert NOT_COMMITTED not in found.values()
+    assert at > 20 and len(told) == 4
