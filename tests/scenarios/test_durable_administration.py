@@ -164,8 +164,9 @@ async def test_a_member_is_told_where_it_begins_and_what_it_locked_when_no_crash
         await other.ping()
         early = asyncio.ensure_future(member.receive())
         await other.ping()
-        assert not early.done(), "a kill -9 now would undo it"
+        is_early = early.done()
         disk.may_sync.set()
+        assert not is_early, "a kill -9 now would undo it"
         (answer,) = await early
         assert answer.code == code, answer.remark
 
