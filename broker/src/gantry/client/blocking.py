@@ -233,7 +233,7 @@ class BlockingPuller:
 
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the offset that the group committed; None when it never did."""
-        return self._ask(queue, questions.committed(self.group, queue, young_from_zero=False))
+        return self._ask(queue, questions.committed(self.group, queue))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Set the group's committed offset."""

@@ -51,6 +51,8 @@ from gantry.model.subscription import BROADCASTING, CLUSTERING, CONSUME_PASSIVEL
 from gantry.transport.tasks import Tasks
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
+_BEGUN_S = 5.0  # a start does not wait longer for its first queues
+
 __all__ = ["Consumer", "ConsumerSettings", "Listener", "ReceivedMessage", "Sql", "StartFrom"]
 
 Listener = Callable[[ReceivedMessage], Awaitable[None]]
@@ -123,7 +125,11 @@ class Consumer:
         return self._source.queues
 
     async def start(self) -> None:
-        """Connect, start to commit regularly, start listeners, and begin to share out and pull queues."""
+        """Connect, start to commit regularly, start listeners, and begin to share out and pull queues.
+
+        Returns when the first queues have begun, at the latest after 5 s: what is sent from then on is received, also
+        by a new group that begins at the end.
+        """
         await self._life.start()
 
     async def _begin_work(self) -> None:
@@ -132,6 +138,7 @@ class Consumer:
             count = self.settings.concurrency
             self._workers = [self._life.spawn(self._work(self._listener), f"gantry-listener-{n}") for n in range(count)]
         self._source.begin()
+        await self._source.begun(_BEGUN_S)
 
     async def stop(self) -> None:
         """Stop pulling, wait for messages in work, commit, unregister, and close.

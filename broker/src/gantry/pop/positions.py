@@ -4,9 +4,9 @@ A position moves when messages are popped, before anything is on the disk.  The 
 lease is confirmed and flushed: an offset in a file is never ahead of the leases in the log, under any policy.  So a
 crash forgets no popped message.
 
-What an orderly pop has acknowledged is done, so its offset follows as soon as the acknowledgement is confirmed, which is
-when it is answered.  It waits for the disk as well only while a message of the queue that was moved to the dead-letter
-topic is not on the disk yet: the offset would pass it over, and a power cut take its copy.
+What an orderly pop has acknowledged is done, so its offset follows as soon as the acknowledgement is confirmed, which
+is when it is answered.  It waits for the disk as well only while a message of the queue that was moved to the
+dead-letter topic is not on the disk yet: the offset would pass it over, and a power cut take its copy.
 
 A position only grows.  Two things set it: an administrator's reset of the group (code 222), which also cancels what
 was to be saved; and an offset that somebody else committed further ahead (members that pull).  RocketMQ: a start offset

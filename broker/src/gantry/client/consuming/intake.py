@@ -90,6 +90,7 @@ class Intake:
         self.is_dropped = False  # finished messages no longer count either
         self.life = 0  # how often the window was moved
         self.committed: int | None = None  # the offset that the broker has
+        self.has_begun = asyncio.Event()  # set when the start is known
         self._pulling = pulling
         self._memory = memory
         self._deliver = deliver
@@ -208,6 +209,7 @@ class Intake:
         offset = await offsets.start(self.queue, settings, now_ms)
         self._window = Window(offset, settings.queue_messages_max, settings.queue_span_max)
         log.info("%s: begins at %d", self.queue, offset)
+        self.has_begun.set()
 
     async def _pull(self, replicas: Replicas, window: Window, tells: bool) -> None:
         # A queue without messages pulls even so: other queues may hold the memory for as long as a message fails.

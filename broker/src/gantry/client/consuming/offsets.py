@@ -31,12 +31,21 @@ class RemoteOffsets:
         self._replicas = replicas
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
-        """Return the offset to begin at: the committed one, else by the settings."""
+        """Return the offset to begin at: the committed one, or where the broker lets the group begin, else by the
+        settings.
+        """
         if not settings.broadcast:
-            is_from_last = settings.start_from is StartFrom.LAST
-            committed = await self.committed(queue, young_from_zero=is_from_last)
-            if committed is not None:
-                return committed
+            found = await self._ask(queue, questions.begin(self._group, queue, settings))
+            if found is not None:
+                return found
+        return await self._by_settings(queue, settings, now_ms)
+
+    async def commit_start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> None:
+        """Store where the group begins in the queue, if it has no offset there."""
+        if await self._ask(queue, questions.begin(self._group, queue, settings)) is None:
+            await self.commit(queue, await self._by_settings(queue, settings, now_ms))
+
+    async def _by_settings(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
         if settings.start_from is StartFrom.FIRST:
             return await self.min_offset(queue)
         if settings.start_from is StartFrom.TIMESTAMP:
@@ -44,9 +53,9 @@ class RemoteOffsets:
             return await self.offset_at(queue, now_ms - _HALF_AN_HOUR_MS if instant_ms is None else instant_ms)
         return await self.max_offset(queue)
 
-    async def committed(self, queue: MessageQueue, young_from_zero: bool = False) -> int | None:
-        """Return the committed offset, None without one; `young_from_zero` as in `questions.committed`."""
-        return await self._ask(queue, questions.committed(self._group, queue, young_from_zero))
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """Return the committed offset, None without one."""
+        return await self._ask(queue, questions.committed(self._group, queue))
 
     async def commit(self, queue: MessageQueue, offset: int) -> bool:
         """Set the group's committed offset. Return False when only a slave received it."""

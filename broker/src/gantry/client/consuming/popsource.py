@@ -102,6 +102,9 @@ class PopSource:
         self._tasks.append(self._parts.spawn(self._look_regularly(), "gantry-places"))
         self._tasks.append(self._parts.spawn(self._renewal.run(self._brokers, self._held), "gantry-renewal"))
 
+    async def begun(self, within_s: float) -> None:
+        """Return at once: a pop begins at its broker, with the last message at the latest."""
+
     def wake(self) -> None:
         """Let every call of `next` return None; the consumer's life is over."""
         self._ready.put(None)

@@ -60,6 +60,7 @@ class QueueShare:
         self._ready: Ready[tuple[Intake, int, ReceivedMessage] | None] = Ready()
         self._redelivery = Redelivery(session, self._routes, self.group, self.settings, self._hand_out)
         self._tasks: list[asyncio.Task[None]] = []
+        self._has_shared = asyncio.Event()  # set after the first round of rebalancing
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -82,6 +83,19 @@ class QueueShare:
         """Start to commit regularly, and to share out and pull queues."""
         self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
         self._tasks.append(self._spawn(self._share_regularly(), "gantry-rebalance"))
+
+    async def begun(self, within_s: float) -> None:
+        """Return when this member has begun its first queues and their offsets are stored, at the latest after
+        `within_s`.  A topic that does not exist is not waited for: nothing of it can be skipped.
+        """
+        try:
+            async with asyncio.timeout(within_s):
+                await self._has_shared.wait()
+                first = [intake for intake in self._all() if intake.queue.topic != self._retry_topic]
+                await asyncio.gather(*(intake.has_begun.wait() for intake in first))
+                await self._commit(first)
+        except TimeoutError:
+            log.warning("%s: has not begun all of its queues within %g s, and goes on trying", self.group, within_s)
 
     def wake(self) -> None:
         """Let every call of `next` return None; the consumer's life is over."""
@@ -179,6 +193,7 @@ class QueueShare:
                 else:
                     await self._give_up(subscription.topic, share.queues)
                     self._take(subscription, share)
+            self._has_shared.set()
             await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
 
     async def _give_up(self, topic: str, kept: list[MessageQueue]) -> None:
@@ -215,13 +230,24 @@ class QueueShare:
                 self._intakes[queue] = intake, self._spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
 
     async def _run(self, intake: Intake, wait_s: float) -> None:
-        await asyncio.sleep(wait_s)
         settings = self.settings
+        if wait_s and settings.start_from is not StartFrom.FIRST and intake.queue.topic != self._retry_topic:
+            await self._hold_place(intake.queue)
+        await asyncio.sleep(wait_s)
         if intake.queue.topic == self._retry_topic:
             # RocketMQ: wherever a group begins, none of its redeliveries is skipped.
             settings = replace(settings, start_from=StartFrom.FIRST)
         now_ms, tells = self._clock.now_ms(), not settings.broadcast
         await intake.run(self._replicas, self._routes, self._offsets, settings, now_ms, tells)
+
+    async def _hold_place(self, queue: MessageQueue) -> None:
+        """Store where the group begins in a queue before waiting for its former owner, who may have begun nothing."""
+        if self.settings.broadcast or not isinstance(self._offsets, RemoteOffsets):
+            return
+        try:
+            await self._offsets.commit_start(queue, self.settings, self._clock.now_ms())
+        except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
+            log.warning("%s: where the group begins is not stored yet: %s", queue, error)
 
     async def _commit_regularly(self) -> None:
         while True:

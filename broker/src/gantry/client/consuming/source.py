@@ -60,6 +60,10 @@ class MessageSource(Protocol):
         """Start the tasks."""
         ...
 
+    async def begun(self, within_s: float) -> None:
+        """Return when the first queues have begun, at the latest after `within_s`."""
+        ...
+
     def wake(self) -> None:
         """Let every call of `next` return None; the consumer's life is over."""
         ...

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from gantry.client.outgoing import Outgoing
 from gantry.client.requests.question import Question, document, nothing, number, require, value
 from gantry.client.results import PullResult, PullStatus, SendResult
+from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.errors import OutcomeUnknownError
 from gantry.leaves.frames import Command
 from gantry.model.message import StoredMessage
@@ -245,23 +246,32 @@ def members(group: str) -> Question[list[str]]:
     return Question(request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}), read)
 
 
-def committed(group: str, queue: MessageQueue, young_from_zero: bool) -> Question[int | None]:
-    """Ask for the offset that a group committed; None when it never did.
+def committed(group: str, queue: MessageQueue) -> Question[int | None]:
+    """Ask for the offset that a group committed; None when it never did."""
+    return _offset_of(group, queue, setZeroIfNotFound="false")
 
-    RocketMQ: with `young_from_zero` a broker answers 0 for a queue whose first message is still in memory, so that a
-    new
-    group does not miss the beginning of a new topic.
+
+def begin(group: str, queue: MessageQueue, settings: ConsumerSettings) -> Question[int | None]:
+    """Ask where a group goes on in a queue, or has to begin; None: as its members are configured.
+
+    A broker lets a group begin at the first message of a queue that appeared later than the group, and, when members
+    begin at the end, at the begin of a queue whose first message is still in memory: a new group does not miss the
+    beginning of a new topic.
     """
+    if settings.start_from is StartFrom.LAST:
+        return _offset_of(group, queue)
+    asks = {"gantryBegin": "true"} if settings.start_from is StartFrom.TIMESTAMP else {}
+    return _offset_of(group, queue, setZeroIfNotFound="false", **asks)
 
+
+def _offset_of(group: str, queue: MessageQueue, **fields: str) -> Question[int | None]:
     def read(reply: Command) -> int | None:
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return None
         offset = number(require(reply), "offset")
         return offset if offset >= 0 else None
 
-    ext = _of_queue(queue) | {"consumerGroup": group}
-    if not young_from_zero:
-        ext["setZeroIfNotFound"] = "false"
+    ext = _of_queue(queue) | {"consumerGroup": group} | fields
     return Question(request(RequestCode.QUERY_CONSUMER_OFFSET, ext), read)
 
 
