@@ -44,3 +44,17 @@ async def test_a_start_without_its_topic_does_not_wait_for_it(tmp_path: Path) ->
         begun = asyncio.get_running_loop().time()
         async with Consumer("g", nameserver=cluster.nameserver, subscription={"missing": "*"}):
             assert asyncio.get_running_loop().time() - begun < 4.0
+
+
+async def test_a_broker_that_a_group_has_not_begun_to_read_counts_whole(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path, groups=2) as cluster, AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(Admin(nameserver=cluster.nameserver))
+        producer = await stack.enter_async_context(Producer("p", nameserver=cluster.nameserver))
+        await admin.create_topic("T", queues=1)
+        for name in ("broker-a", "broker-b"):
+            for _ in range(3):
+                await producer.send(Message("T", b"one"), queue=MessageQueue("T", name, 0))
+        await admin.create_group("g")
+        await admin.commit("g", MessageQueue("T", "broker-a", 0), 3)
+        found = {one.queue.broker_name: (one.committed, one.lag) for one in await admin.lag()}
+        assert found == {"broker-a": (3, 0), "broker-b": (-1, 3)}

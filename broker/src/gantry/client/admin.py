@@ -16,6 +16,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
+from gantry.client import grouplags
 from gantry.client.changes import Change, Changes, summed
 from gantry.client.connections.replicas import Replicas
 from gantry.client.connections.routes import Routes
@@ -193,19 +194,12 @@ class Admin:
         await RemoteOffsets(self._session, self._routes, group).commit(queue, offset)
 
     async def lag(self, *, group: str = "", topic: str = "") -> list[QueueLag]:
-        """Return the lag of every group in every queue that it consumes, or of one group or one topic only."""
-        groups = await self._groups()
-        found = await asyncio.gather(*(self._lag_of(name, members, group, topic) for name, members in groups.items()))
-        return [one for part in found for one in part]
+        """Return the lag of every group in every queue that it consumes, or of one group or one topic only.
 
-    async def _lag_of(self, broker: str, members: Addresses, group: str, topic: str) -> list[QueueLag]:
-        found: list[QueueLag] = []
-        following = 0
-        while following >= 0:
-            page = await self._look(members, lag_requests.lag(broker, group, topic, following))
-            found += page.queues
-            following = page.following
-        return found
+        A queue in which a group has not begun counts whole, also on a broker that has the topic and does not know yet
+        that the group reads it.
+        """
+        return await grouplags.of_all(await self._groups(), self._look, group, topic)
 
     async def reset(
         self, group: str, topic: str, target: Target, *, broker: str | None = None

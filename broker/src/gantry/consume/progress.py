@@ -103,10 +103,16 @@ class ProgressHandlers:
         return reply(command, body=bodies.dumps({"brokerAddr": None, "topicList": sorted(topics)}))
 
     async def lag(self, connection: Connection, command: Command) -> Command:
-        """LIST_LAG: a page of the backlogs of every group in every topic that it subscribes to or committed in."""
+        """LIST_LAG: a page of the backlogs of every group in every topic that it subscribes to or committed in.
+
+        unbegun: of this group in this topic, also when nothing is known of it here.
+        """
         header = headers.parse(command.code, command.ext)
         begin, limit = max(0, header.integer("begin")), header.integer("limit") or PAGE_QUEUES_MAX
-        pairs = await self._pairs(header.text("group"), header.text("topic"))
+        if header.boolean("unbegun"):
+            pairs = [(header.text("group"), header.text("topic"))]
+        else:
+            pairs = await self._pairs(header.text("group"), header.text("topic"))
         answer = LongAnswer("ask group by group")
         queues = following = 0
         for number, (group, topic) in enumerate(islice(pairs, begin, None), begin + 1):

@@ -264,7 +264,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.SHOW_RETENTION: _NOTHING,
     RequestCode.LIST_DELAYED: _row("topic:t begin:l limit:i"),
     RequestCode.CANCEL_DELAYED: _row("id!:t operator:t"),
-    RequestCode.LIST_LAG: _row("group:t topic:t begin:l limit:i"),
+    RequestCode.LIST_LAG: _row("group:t topic:t begin:l limit:i unbegun:b"),
     RequestCode.POP_MESSAGE: _row(
         _GROUP_QUEUE
         + " maxMsgNums!:i invisibleTime!:l pollTime!:l bornTime:l initMode!:i expType:t exp:t order:b attemptId:t "

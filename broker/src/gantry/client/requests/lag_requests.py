@@ -62,8 +62,11 @@ class Target:
     offset: int = -1  # -1: use at_ms
 
 
-def lag(broker: str, group: str, topic: str, begin: int) -> Question[LagPage]:
-    """Ask for the progress of every group in every topic, from a position on; only GantryMQ's brokers support it."""
+def lag(broker: str, group: str, topic: str, begin: int, unbegun: bool = False) -> Question[LagPage]:
+    """Ask for the progress of every group in every topic, from a position on; only GantryMQ's brokers support it.
+
+    unbegun: of this group in this topic, also when the broker does not know that the group reads it.
+    """
 
     def make(source: object) -> LagPage:
         body = documents.document(source, "a list of lags")
@@ -75,7 +78,7 @@ def lag(broker: str, group: str, topic: str, begin: int) -> Question[LagPage]:
             found += [_queue_lag(broker, owner, name, one) for one in queues]
         return LagPage(tuple(found), documents.integer(body, "next", -1))
 
-    ext = to_ext(begin=begin, group=group or None, topic=topic or None)
+    ext = to_ext(begin=begin, group=group or None, topic=topic or None, unbegun=unbegun or None)
     return Question(request(RequestCode.LIST_LAG, ext), lambda reply: value(require(reply), make))
 
 
