@@ -88,7 +88,7 @@ def test_a_change_of_which_only_the_new_lease_was_kept_stays_over_the_end_of_tha
     play = sent(1)
     (one,) = popped(play.ask_now(pop_request(1, 600_000)))
     append = play.store.append
-    play.store.append = lambda sends, **how: append(sends[:1], **how)  # type: ignore[method-assign]
+    play.store.append = lambda sends, *how: append(sends[:1], *how)  # type: ignore[method-assign]
     assert play.ask_now(change_request(one, 1_000)).code == 0
     play.crash()
     durably(play, 3_000)  # the new lease ends, and nothing in the log is about it but its handled record
