@@ -9,6 +9,7 @@ import pytest
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello
 from gantry.replication.in_sync_tracker import NEAR_BYTES, InSyncPolicy, InSyncTracker, Term
+from gantry.replication.members import Member
 from gantry.wire.ha import Ack
 
 
@@ -284,6 +285,12 @@ def test_a_slave_outside_the_set_whose_disk_hangs_is_not_waited_for_and_does_not
     one.acknowledge(2, Ack(100, 100, 7), 100, 21.0)
     one.acknowledge(2, Ack(100, 100, 7), 100, 31.0)
     assert one.in_sync == [0, 1, 2]
+
+
+def test_a_member_that_has_not_come_since_the_epoch_began_is_waited_for_a_quarter_as_long() -> None:
+    recorded = frozenset({Member(0, 0), Member(1, 0)})
+    one = InSyncTracker(100, 60, Term(5, Member(0, 0), recorded, 10.0), InSyncPolicy(2), lambda change: None)
+    assert not one.is_short(10.7) and one.is_short(10.8), "so that another one may join at once"
 
 
 def test_who_lacks_a_change_is_named() -> None:

@@ -24,7 +24,7 @@ from gantry.broker import tables
 from gantry.broker.assemble import Opened, assemble
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Carried, Machine
-from gantry.broker.member_lifecycle import MemberLifecycle
+from gantry.broker.member_lifecycle import MemberLifecycle, wait_for_disk
 from gantry.broker.part_settings import HTTP_NONE, settings_of_folder, settled, store_settings
 from gantry.broker.parts import Parts
 from gantry.broker.role.master_role import GATE_TAIL, MasterRole
@@ -132,6 +132,8 @@ class Broker:
         if self._is_running and not self.starts_again and self.failure is None:
             await self.member_lifecycle.hand_over()
             self.starts_again = False  # whatever the result of the handover, no other broker starts
+        elif self.starts_again and self._store is not None:
+            await wait_for_disk(self._store)
         self._is_stopping = True
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
@@ -161,9 +163,7 @@ class Broker:
         passed(9)
 
     def _leaves_open(self, store: Store) -> bool:
-        """Leave the store to the next broker in this process, so that a promotion does not wait for an opening. False:
-        not possible.
-        """
+        """Leave the store open for the next broker in this process. Return False where that is not possible."""
         carrying, parts = self._machine.carrying, self.parts
         if carrying is None or parts is None or not self.starts_again or self.failure is not None:
             return False

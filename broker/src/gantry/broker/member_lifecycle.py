@@ -12,6 +12,7 @@ A broker without replication does none of this, and a static pair has no registe
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable
@@ -46,6 +47,21 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
 
 log = logging.getLogger("gantry.broker")
+
+_LOOK_S = 0.005
+
+
+async def wait_for_disk(store: Store) -> None:
+    """Wait until the disk has what is written so far, as long as it hangs.
+
+    A life that is followed by another one leaves its store open, and the loop stands still until the disk has what is
+    missing.  While the disk hangs, the member answers clients and the coordinator instead.
+    """
+    end, jobs = store.written.offset, store.jobs_ended
+    while True:
+        if store.is_quiet(end, jobs):
+            return
+        await asyncio.sleep(_LOOK_S)
 
 
 class MemberLifecycle:

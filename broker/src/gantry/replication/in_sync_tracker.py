@@ -48,6 +48,7 @@ NEAR_BYTES = 4 << 20
 _PAUSE_S = 0.2
 _PAUSE_AGAIN_S = 2.0
 _REFUSED_S = 2.0  # until a refused change of the set is tried again
+_UNHEARD = 0.25  # of the silence after which a member is absent
 _SOON_S = 1.0  # a slave that lacks a change of the metadata for longer is not about to join
 
 
@@ -124,7 +125,11 @@ class InSyncTracker:
 
     def _is_absent(self, member: Member, now_s: float) -> bool:
         slave = self.slaves.get(member.ordinal)
-        return slave is None or slave.silent_s(now_s) >= self.rules.waits.silence_s
+        if slave is None:
+            return True
+        # One that has not come since the epoch began may be one that the election did not hear either.
+        wait_s = self.rules.waits.silence_s * (1.0 if slave.store_uid else _UNHEARD)
+        return slave.silent_s(now_s) >= wait_s
 
     def share(self, offset: int, now_s: float) -> int:
         """Note that our own disk has the log below `offset`. Return the confirmed offset."""

@@ -353,6 +353,21 @@ class Store:
             if self._parts.lock is not None:
                 self._parts.lock.release()
 
+    def is_quiet(self, end: int, jobs: int) -> bool:
+        """Ask for the log below `end` to be durable. Return whether it is, and no job waits since the `jobs`-th ended.
+
+        A store that has failed is quiet.
+        """
+        self._flush.request(end)
+        worker = self._parts.background.housekeeper
+        is_idle = not worker.is_busy or worker.ended > jobs
+        return self.failed is not None or (self.flushed.offset >= end and is_idle)
+
+    @property
+    def jobs_ended(self) -> int:
+        """How many jobs of the housekeeper have ended."""
+        return self._parts.background.housekeeper.ended
+
     def go_on(self) -> Store | None:
         """Close this store and return a new one with the same open files, to which no listener is registered yet.
 
