@@ -91,7 +91,7 @@ def test_a_change_of_which_only_the_new_lease_was_kept_leaves_one_valid_handle()
     play.flush()
     (one,) = popped(play.ask_now(pop_request(1, 60_000)))
     append = play.store.append
-    play.store.append = lambda sends, **how: append(sends[:1], **how)  # type: ignore[method-assign]
+    play.store.append = lambda sends, *how: append(sends[:1], *how)  # type: ignore[method-assign]
     newer = changed(one, play.ask_now(change_request(one, 30_000)))
     play.crash()
     assert play.ask_now(ack_request(one)).ext["gantryVerdict"] == "stale"
