@@ -151,7 +151,20 @@ def _full(**changes: int) -> Rules:
     return Rules(**(_FULL | changes))  # type: ignore[arg-type]
 
 
+def _sized(members: int, min_in_sync: int, **changes: int) -> Rules:
+    """Large groups, in which only those leave the set who say so or are lost, to keep their numbers of states small."""
+    return _of(members, min_in_sync, spontaneous_shrink=False, **changes)
+
+
 FULL = [
+    *(
+        Case(f"{members} members, minInSync {least}, {what}", _sized(members, least, **changes))
+        for members, least in ((4, 2), (4, 3), (5, 3), (5, 4), (6, 4), (7, 4))
+        for what, changes in (
+            ("a promotion", {"epochs": 2, "messages": 1}),
+            ("a disk is lost", {"messages": 1, "disk_losses": 1}),
+        )
+    ),
     Case("two messages, two epochs, a crash", _full(epochs=2)),
     Case("two messages, two epochs, a crash, minInSync 1", _full(epochs=2, min_in_sync=1)),
     Case("one message, three epochs, a crash", _full(messages=1)),

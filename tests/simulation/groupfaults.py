@@ -275,8 +275,9 @@ class GroupFaults:
         member.clock.ahead_ms += by_ms
 
     def _kill_name_server(self) -> None:
-        self._group.name_server.kill()
-        self._world.after(self._world.chance.choice(_BACK_S), self._group.name_server.start)
+        server = self._group.name_servers[0]
+        server.kill()
+        self._world.after(self._world.chance.choice(_BACK_S), server.start)
 
 
 def _both(host: str, others: list[str]) -> list[tuple[str, str]]:

@@ -122,7 +122,8 @@ class GroupPlay:
     def _do_start(self, words: list[str]) -> None:
         group = self.group
         if not words:
-            group.name_server.start()
+            for server in group.name_servers:
+                server.start()
             for member in group.members:
                 member.start()
             self._run(1.0)
@@ -167,7 +168,7 @@ class GroupPlay:
             case ["hangs"]:
                 member.hang_disk()
             case ["syncs", seconds]:
-                member.slow_syncs(float(seconds))
+                member.delay_disk(float(seconds), 0.0)
             case ["well"]:
                 member.make_room()
                 member.calm()

@@ -5,7 +5,7 @@ message that is found twice, or that nobody sent, is seen.  The promises:
 
     acknowledged    it is there, once, at the place that the reply named
     seen            what a consumer has read at an offset stands there at the end
-    in order        of two messages of one producer for one queue, the second sent after the first was acknowledged
+    in order        of two messages for one queue, of any producers, the second sent after the first was acknowledged
     settled         a half that was acknowledged is delivered once when its producer decided to commit, else never
     delayed         acknowledged is delivered once, and not before its time by the clock of the broker
     no phantom      whatever is there was sent
@@ -149,13 +149,12 @@ class Ledger:
             raise Broken(f"{name} was acknowledged at offset {attempt.offset} and is at {found.offset}")
 
     def _check_order(self) -> None:
-        last: dict[tuple[str, str, int], Attempt] = {}
-        for attempt in sorted(self.attempts.values(), key=lambda one: one.sent_at):
+        last: dict[Place, Attempt] = {}  # the one that was sent last of those that stand before
+        for attempt in sorted(self.attempts.values(), key=lambda one: one.offset):
             if attempt.acked_at is None or attempt.is_half or attempt.due_ms or attempt.may_be_lost:
                 continue
-            key = (attempt.producer, attempt.topic, attempt.queue_id)
-            before = last.get(key)
-            if before is not None and before.acked_at is not None and before.acked_at < attempt.sent_at:
-                if attempt.offset <= before.offset:
-                    raise Broken(f"{attempt.body!r} was sent after {before.body!r} was acknowledged, and stands before")
-            last[key] = attempt
+            later = last.setdefault((attempt.topic, attempt.queue_id), attempt)
+            if attempt.acked_at < later.sent_at:
+                raise Broken(f"{later.body!r} was sent after {attempt.body!r} was acknowledged, and stands before")
+            if attempt.sent_at > later.sent_at:
+                last[attempt.topic, attempt.queue_id] = attempt

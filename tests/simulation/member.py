@@ -75,7 +75,7 @@ class Member:
             Path(f"/{host}"), network__bind=host, network__port=PORT, network__vip_port=-2, **changes
         )
         self._is_hung = False  # its disk is
-        self._sync_s = 0.0  # > 0: so long each sync of the log takes
+        self._later_s = 0.0, 0.0  # what its syncs and its other jobs take besides
         self._has_served = False  # this life
         self._died_at = 0.0  # the last life that served; one that did not has flushed nothing
         self._loop: SimLoop | None = None
@@ -183,7 +183,7 @@ class Member:
         """No fault waits any more, and nobody stands still."""
         self.disk.faults = Faults()
         self._is_hung = False
-        self.slow_syncs(0.0)
+        self.delay_disk(0.0, 0.0)
         if self._background is not None:
             self._background.pace.go_on()
         if self._loop is not None:
@@ -205,11 +205,13 @@ class Member:
             self._background.pace.slowness = slowness
             self._troubles.append((self._world.now, self._world.now))
 
-    def slow_syncs(self, seconds: float) -> None:
-        """Each sync of the log takes so long, in this life and later ones; 0: no longer than usual."""
-        self._sync_s = seconds
+    def delay_disk(self, sync_s: float, job_s: float) -> None:
+        """Each sync of the log and each other job takes so much longer from now on, in this life and later ones."""
+        self._later_s = sync_s, job_s
+        if sync_s:
+            self._troubles.append((self._world.now, float("inf")))
         if self._background is not None:
-            self._background.pace.sync_s = seconds
+            self._background.pace.later_s, self._background.pace.jobs_later_s = sync_s, job_s
 
     def hang_disk(self) -> None:
         """No sync and no other job of the disk that begins from now on ends, in this life and later ones."""
@@ -222,7 +224,7 @@ class Member:
 
     def _new_background(self, loop: SimLoop) -> SimBackground:
         background = self._background = SimBackground(self._world, loop)
-        background.pace.sync_s = self._sync_s
+        background.pace.later_s, background.pace.jobs_later_s = self._later_s
         if self._is_hung:
             background.pace.hang()
         return background

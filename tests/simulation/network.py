@@ -220,6 +220,7 @@ class Network:
         self.loss = 0.0  # of what `carry` takes, this share
         self._world = world
         self._ends: list[SimTransport] = []
+        self._late: dict[tuple[str, str], float] = {}  # seconds more, by way
         self._cut: set[tuple[str, str]] = set()
         self._silent: set[str] = set()  # hosts without power
         self._held: dict[tuple[str, str], list[tuple[SimTransport, bytes]]] = {}
@@ -231,8 +232,13 @@ class Network:
         """Nothing gets from one host to the other, in this direction."""
         self._cut.add((source, target))
 
+    def delay(self, source: str, target: str, seconds: float) -> None:
+        """Everything from one host to the other takes so much longer, in this direction, until all ways are healed."""
+        self._late[source, target] = seconds
+
     def heal(self) -> None:
-        """All ways are open; what was kept is sent again."""
+        """All ways are open and quick; what was kept is sent again."""
+        self._late.clear()
         self._cut.clear()
         held, self._held = self._held, {}
         for pieces in held.values():
@@ -258,14 +264,16 @@ class Network:
         for end in list(self._ends):
             other = end.other
             if end.way[1] == host and (other is None or other.is_gone):
-                self._world.after(self._delay(), lambda end=end: end.lose(ConnectionResetError("reset by the host")))  # type: ignore[misc]
+                reset = ConnectionResetError("reset by the host")
+                self._world.after(self._delay(end.way), lambda end=end, reset=reset: end.lose(reset))  # type: ignore[misc]
 
     # -- for the loops and the ends
 
     def carry(self, source: str, target: str, event: Callable[[], None]) -> None:
         """A question or an answer with no connection of its own to keep it: lost where the way is cut, or by chance."""
         if self.chance.random() >= self.loss and not self._is_cut(source, target):
-            self._world.after(self._delay(), lambda: None if self._is_cut(source, target) else event())
+            seconds = self._delay((source, target))
+            self._world.after(seconds, lambda: None if self._is_cut(source, target) else event())
 
     def listener(self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimListener:
         """A port of a process, not open yet."""
@@ -274,7 +282,8 @@ class Network:
     async def connect(self, loop: SimLoop, host: str, port: int) -> SimTransport:
         """An end at the caller; the other one waits for its process to accept."""
         found: asyncio.Future[SimTransport] = loop.create_future()
-        self._world.after(self._delay(), lambda: self._knock(loop, (host, port), found))
+        seconds = self._delay((loop.host, host)) + self._late.get((host, loop.host), 0.0)
+        self._world.after(seconds, lambda: self._knock(loop, (host, port), found))
         return await found
 
     def _knock(self, loop: SimLoop, address: tuple[str, int], found: asyncio.Future[SimTransport]) -> None:
@@ -304,7 +313,7 @@ class Network:
             self._put_on_the_way(end, data)
 
     def _put_on_the_way(self, end: SimTransport, data: bytes) -> None:
-        moment = end.moment_of_arrival(self._delay(), self._world.now)
+        moment = end.moment_of_arrival(self._delay(end.way), self._world.now)
         self._world.at(moment, lambda: self._arrive(end, data))
 
     def _arrive(self, end: SimTransport, data: bytes) -> None:
@@ -328,13 +337,13 @@ class Network:
             elif end.other is not None and not end.other.loop.is_dead:
                 end.other.lose(ConnectionResetError("reset by the peer"))
 
-        self._world.at(end.moment_of_arrival(self._delay(), self._world.now), told)
+        self._world.at(end.moment_of_arrival(self._delay(end.way), self._world.now), told)
 
     def _is_cut(self, source: str, target: str) -> bool:
         return (source, target) in self._cut or source in self._silent or target in self._silent
 
-    def _delay(self) -> float:
-        return self.chance.uniform(*_DELAY_S) * self.slowness
+    def _delay(self, way: tuple[str, str]) -> float:
+        return self.chance.uniform(*_DELAY_S) * self.slowness + self._late.get(way, 0.0)
 
 
 def _succeed(found: asyncio.Future[SimTransport], end: SimTransport) -> None:

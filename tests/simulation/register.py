@@ -7,6 +7,7 @@ it.  `Door` is one process's way to it, and implements `replication.register.Reg
     lost         on its way there; the sender cannot tell that from the next two
     unanswered   carried out, the answer is lost
     late         carried out long after the sender gave up, if its version still fits then
+    slow         carried out at once, or when half of the time has passed; the answer takes as long as it takes
 
 and the record may be deleted, or be set back to what it once was: with a version that never was, since two records
 with one version are something that no compare-and-set survives.  `on_change` tells every change, for who checks.
@@ -42,12 +43,15 @@ Told = Callable[[str, "RegisterRecord | None", "RegisterRecord | None"], None]  
 
 @dataclass(slots=True)
 class Troubles:
-    """Shares of requests that go wrong in this way."""
+    """Shares of requests that go wrong in this way; seconds that reads and writes take."""
 
     refused: float = 0.0
     lost: float = 0.0
     unanswered: float = 0.0
     late: float = 0.0
+    read_s: float = 0.0
+    write_s: float = 0.0
+    refuses: str = ""  # "reads" or "writes": none of these is carried out
 
 
 class RegisterService:
@@ -62,9 +66,9 @@ class RegisterService:
         self._network = network
         self._versions = 0
 
-    def door(self, host: str) -> Door:
-        """The way to it for processes of one host."""
-        return Door(self, self._network, host)
+    def door(self, host: str, within_s: float = TIMEOUT_S) -> Door:
+        """The way to it for processes of one host, which wait so long for an answer."""
+        return Door(self, self._network, host, within_s)
 
     @property
     def record(self) -> RegisterRecord | None:
@@ -80,6 +84,10 @@ class RegisterService:
     def set_back(self, record: RegisterRecord) -> None:
         """A backup was restored."""
         self._change("restored", record)
+
+    def after(self, seconds: float, event: Callable[[], None]) -> None:
+        """Let this happen in a while."""
+        self._world.after(seconds, event)
 
     def keep_late(self, act: Act) -> None:
         """A request that nobody waits for any more gets here after all."""
@@ -140,15 +148,16 @@ def story(record: RegisterRecord) -> str:
 class Door:
     """Implements `Register` for the processes of one host."""
 
-    def __init__(self, service: RegisterService, network: Network, host: str) -> None:
+    def __init__(self, service: RegisterService, network: Network, host: str, within_s: float) -> None:
         self._service = service
         self._network = network
         self._host = host
+        self._within_s = within_s
 
     async def read(self) -> Seen | None:
         """The record; None when there is none."""
         try:
-            return await self._ask(self._service.read)
+            return await self._ask(self._service.read, is_read=True)
         except OutcomeUnknownError as error:
             raise RegisterUnavailableError(str(error)) from error
 
@@ -164,35 +173,55 @@ class Door:
     async def close(self) -> None:
         """Nothing is kept open."""
 
-    async def _ask(self, act: Act) -> Seen | None:
+    async def _ask(self, act: Act, is_read: bool = False) -> Seen | None:
         answer: asyncio.Future[Seen | GantryError | None] = asyncio.get_running_loop().create_future()
-        self._network.carry(self._host, HOST, lambda: self._arrived(act, answer))
+        self._network.carry(self._host, HOST, lambda: self._arrived(act, answer, is_read))
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(self._within_s):
                 found = await answer
         except TimeoutError:
-            raise OutcomeUnknownError(f"the register did not answer within {TIMEOUT_S} s") from None
+            raise OutcomeUnknownError(f"the register did not answer within {self._within_s} s") from None
         if isinstance(found, GantryError):
             raise found
         return found
 
-    def _arrived(self, act: Act, answer: asyncio.Future[Seen | GantryError | None]) -> None:
+    def _arrived(self, act: Act, answer: asyncio.Future[Seen | GantryError | None], is_read: bool) -> None:
         troubles, chance = self._service.troubles, self._network.chance
         luck = chance.random() if troubles != Troubles() else 1.0
-        if luck < (bound := troubles.refused):
+        if luck < (bound := troubles.refused) or troubles.refuses == ("reads" if is_read else "writes"):
             self._reply(answer, RegisterUnavailableError("try again later"))
         elif luck < (bound := bound + troubles.lost):
             return
         elif luck < (bound := bound + troubles.late):
             self._service.keep_late(act)
         else:
-            found: Seen | GantryError | None
+            self._carry_out(act, answer, luck >= bound + troubles.unanswered, is_read)
+
+    def _carry_out(
+        self, act: Act, answer: asyncio.Future[Seen | GantryError | None], is_answered: bool, is_read: bool
+    ) -> None:
+        def carry_out() -> Seen | GantryError | None:
             try:
-                found = act()
+                return act()
             except GantryError as error:
-                found = error
-            if luck >= bound + troubles.unanswered:
+                return error
+
+        seconds = self._service.troubles.read_s if is_read else self._service.troubles.write_s
+        if not seconds:
+            found = carry_out()
+            if is_answered:
                 self._reply(answer, found)
+            return
+        before_s = self._network.chance.choice((0.0, seconds / 2))
+        self._service.after(
+            before_s,
+            lambda: self._answer_late(answer, carry_out(), seconds - before_s),
+        )
+
+    def _answer_late(
+        self, answer: asyncio.Future[Seen | GantryError | None], found: Seen | GantryError | None, seconds: float
+    ) -> None:
+        self._service.after(seconds, lambda: self._reply(answer, found))
 
     def _reply(self, answer: asyncio.Future[Seen | GantryError | None], found: Seen | GantryError | None) -> None:
         def arrive() -> None:

@@ -9,6 +9,8 @@ the time of suspicion.  The rest is as in `groupplan`: nothing acknowledged is l
     deaf        the master hears everybody but its slaves, which hear it
     unheard     no slave hears its master, and it hears them
     half        the master does not hear one of its slaves
+    some        the master keeps one slave too few, and those that it lost reach everybody else; of members that can be
+                missed one is gone
     stuck       the disk of a slave hangs
     full        the master's disk has no room
 """
@@ -42,7 +44,9 @@ class StandingRun(LedRun):
     _handed_s = -HAND_OVER_AGAIN_S
 
     def _shape(self, shape: Shape) -> Shape:
-        return replace(shape, members=3, is_sync_master=True, min_in_sync=2)
+        members = max(3, shape.members)
+        least = min(max(2, shape.min_in_sync), members - 1)
+        return replace(shape, members=members, is_sync_master=True, min_in_sync=least)
 
     def _go_wrong(self, producers: list[Producer]) -> None:
         for _ in range(_FAULTS):
@@ -50,7 +54,7 @@ class StandingRun(LedRun):
             if leader is None:
                 raise Broken("nobody leads although nothing is wrong")
             masters = (self._gone, self._hung, self._full)
-            ways = (self._apart, self._deaf, self._unheard, self._half)
+            ways = (self._apart, self._deaf, self._unheard, self._half, self._some, self._some)
             fault = self.world.chance.choice((*masters, *ways, self._stuck))
             name = fault.__name__.strip("_")
             self.world.say(f"from now on: {name}, {leader.host}")
@@ -75,7 +79,7 @@ class StandingRun(LedRun):
     def _is_whole(self) -> bool:
         record = self.group.service.record
         is_led = record is not None and record.holder is not None
-        is_set = is_led and record is not None and len(record.in_sync) == 3
+        is_set = is_led and record is not None and len(record.in_sync) == self.group.shape.members
         # The register knows only later of a member that was killed a moment ago.
         return bool(self.world.problems) or (is_set and all(member.is_serving for member in self.group.members))
 
@@ -108,6 +112,17 @@ class StandingRun(LedRun):
 
     def _half(self, leader: GroupMember) -> float:
         self.group.network.cut(self.world.chance.choice(self._slaves_of(leader)).host, leader.host)
+        return 0.0
+
+    def _some(self, leader: GroupMember) -> float:
+        shape, slaves = self.group.shape, self._slaves_of(leader)
+        self.world.chance.shuffle(slaves)
+        lost = slaves[shape.min_in_sync - 2 :]
+        if shape.members - 1 > shape.min_in_sync:
+            lost[0].kill()
+        for member in lost:
+            self.group.network.cut(member.host, leader.host)
+            self.group.network.cut(leader.host, member.host)
         return 0.0
 
     def _stuck(self, leader: GroupMember) -> float:

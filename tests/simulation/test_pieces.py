@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from gantry.errors import OutcomeUnknownError
+from gantry.replication.record import RegisterRecord
 from gantry.replication.register import Register, RegisterConflictError, RegisterGoneError, RegisterUnavailableError
-from simulation.groupworld import Shape
-from simulation.ledger import Ledger
+from simulation.groupworld import GroupWorld, Shape
+from simulation.ledger import Attempt, Ledger
 from simulation.network import Network
-from simulation.register import HOST, RegisterService, Troubles
+from simulation.register import HOST, TIMEOUT_S, RegisterService, Troubles
 from simulation.simloop import SimLoop
 from simulation.witness import Witness
 from simulation.world import World
@@ -107,6 +108,66 @@ def test_nobody_reaches_a_register_over_a_way_that_is_cut() -> None:
 
 async def _reads(scene: Scene) -> None:
     assert await scene.open().read() is None
+
+
+def test_reads_or_writes_alone_may_be_refused_or_answered_late() -> None:
+    scene = Scene()
+    scene.service.create(ACTIVE)
+    scene.service.troubles = Troubles(refuses="reads")
+    scene.do(_unavailable(scene))
+    scene.service.troubles = Troubles(refuses="writes")
+    scene.do(_fails(scene, RegisterUnavailableError))
+    before = scene.service.seen
+    scene.service.troubles = Troubles(write_s=4.0)
+    scene.do(_fails(scene, OutcomeUnknownError))
+    scene.world.run(scene.world.now + 4.0)
+    assert scene.service.seen != before, "it is carried out, and the answer comes too late"
+    scene.service.troubles = Troubles(read_s=TIMEOUT_S / 2)
+    begun_s = scene.world.now
+    scene.do(_sees(scene, ACTIVE))
+    assert scene.world.now > begun_s + TIMEOUT_S / 2
+
+
+async def _unavailable(scene: Scene) -> None:
+    with pytest.raises(RegisterUnavailableError):
+        await scene.open().read()
+
+
+async def _sees(scene: Scene, record: RegisterRecord) -> None:
+    seen = await scene.open().read()
+    assert seen is not None and seen.record == record
+
+
+def test_a_way_is_late_in_its_direction_until_all_are_healed() -> None:
+    scene = Scene()
+    arrived: list[float] = []
+    scene.network.delay("10.0.0.1", HOST, 3.0)
+    for source, target in (("10.0.0.1", HOST), (HOST, "10.0.0.1")):
+        scene.network.carry(source, target, lambda: arrived.append(scene.world.now))
+    scene.world.run(10.0)
+    assert arrived[0] < 0.1 and 3.0 < arrived[1] < 3.1
+    scene.network.heal()
+    scene.network.carry("10.0.0.1", HOST, lambda: arrived.append(scene.world.now))
+    scene.world.run(20.0)
+    assert arrived[2] < 10.1
+
+
+@pytest.mark.parametrize(("sent_at", "is_wrong"), [(0.5, False), (1.5, True)])
+def test_a_former_master_acknowledges_nothing_that_is_sent_after_the_next_one_has_acknowledged(
+    sent_at: float, is_wrong: bool
+) -> None:
+    scene = Scene()
+    shape = Shape(2, True, 1, is_sync_flush=True, coordinators=1, knows_gone=False)
+    group, ledger = GroupWorld(scene.world, shape), Ledger(is_sync=True)
+    witness = Witness(scene.world, group.service, group.members, ledger, shape)
+    witness.led(0, 1)
+    witness.led(1, 2)
+    scene.world.run(1.0)
+    of_next = Attempt(b"a", "p", "orders", 0, 0.1, 1.0, acked_by=group.members[1].address)
+    ledger.acknowledged(of_next)
+    scene.world.run(2.0)
+    ledger.acknowledged(Attempt(b"b", "p", "orders", 0, sent_at, 2.0, acked_by=group.members[0].address))
+    assert ("two masters" in "".join(scene.world.problems)) == is_wrong
 
 
 @pytest.mark.parametrize(

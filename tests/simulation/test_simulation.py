@@ -121,8 +121,8 @@ def test_groups_change_their_masters() -> None:
 # -- the ledger itself
 
 
-def acknowledged(body: bytes, offset: int, sent_at: float = 1.0) -> Attempt:
-    return Attempt(body, "p", "orders", 0, sent_at, acked_at=sent_at + 0.1, offset=offset)
+def acknowledged(body: bytes, offset: int, sent_at: float = 1.0, producer: str = "p") -> Attempt:
+    return Attempt(body, producer, "orders", 0, sent_at, acked_at=sent_at + 0.1, offset=offset)
 
 
 def ledger(*attempts: Attempt) -> Ledger:
@@ -145,6 +145,7 @@ def test_a_kept_promise_is_kept() -> None:
         ((acknowledged(b"a", 0),), found(b"a", b"x"), "nobody sent"),
         ((acknowledged(b"a", 1),), found(b"a"), "acknowledged at offset 1 and is at 0"),
         ((acknowledged(b"a", 1), acknowledged(b"b", 0, 2.0)), found(b"b", b"a"), "stands before"),
+        ((acknowledged(b"a", 1), acknowledged(b"b", 0, 2.0, "other")), found(b"b", b"a"), "stands before"),
         ((Attempt(b"a", "p", "orders", 0, 1.0, 1.1, 0, True, True),), found(), "was committed and is not there"),
         ((Attempt(b"a", "p", "orders", 0, 1.0, 1.1, 0, True, False),), found(b"a"), "not to be committed"),
         ((Attempt(b"a", "p", "orders", 0, 1.0, 1.1, 0, due_ms=5),), found(b"a"), "5 ms early"),

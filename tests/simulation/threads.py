@@ -26,7 +26,8 @@ class _Pace:
 
     def __init__(self, world: World, loop: SimLoop) -> None:
         self.slowness = 1.0
-        self.sync_s = 0.0  # > 0: so long each sync of the log takes
+        self.later_s = 0.0  # what each sync of the log takes besides
+        self.jobs_later_s = 0.0  # and each other job
         self.loop = loop
         self._world = world
         self._is_hung = False
@@ -42,21 +43,13 @@ class _Pace:
         for then in hung:
             self.after_a_job(then)
 
-    def after_a_job(self, then: Callable[[], None]) -> None:
+    def after_a_job(self, then: Callable[[], None], is_sync: bool = False) -> None:
         """Call when a job that begins now has ended, unless the process is dead by then."""
         if self._is_hung:
             self._hung.append(then)
             return
-        seconds = self._world.chance.uniform(*_JOB_S) * self.slowness
+        seconds = self._world.chance.uniform(*_JOB_S) * self.slowness + (self.later_s if is_sync else self.jobs_later_s)
         self._world.after(seconds, lambda: None if self.loop.is_dead else then())
-
-
-    def after_a_sync(self, then: Callable[[], None]) -> None:
-        """The same for a sync of the log."""
-        if self.sync_s and not self._is_hung:
-            self._world.after(self.sync_s, lambda: None if self.loop.is_dead else then())
-        else:
-            self.after_a_job(then)
 
 
 class _Thread:
@@ -146,7 +139,7 @@ class _Flusher:
     def _begin(self) -> None:
         self._sync()
         begun = self._under_way
-        self._pace.after_a_sync(lambda: self._ended(begun))
+        self._pace.after_a_job(lambda: self._ended(begun), is_sync=True)
 
     def _sync(self) -> None:
         assert self._waiting is not None

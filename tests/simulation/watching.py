@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Decision
-from gantry.failover.timers import TIMERS
 from gantry.replication.hastate import MemberState
 from gantry.replication.record import RegisterRecord
 from gantry.replication.register import Register, Seen
@@ -36,7 +35,14 @@ class Watcher:
     """One host with a coordinator."""
 
     def __init__(
-        self, world: World, network: Network, host: str, group: Group, register: Register, members: Members
+        self,
+        world: World,
+        network: Network,
+        host: str,
+        group: Group,
+        register: Register,
+        members: Members,
+        poll_s: float,
     ) -> None:
         self.host = host
         self.dies_at = ""  # a step
@@ -47,6 +53,7 @@ class Watcher:
         self._group = group
         self._register = register
         self._members = members
+        self._poll_s = poll_s
         self._loop: SimLoop | None = None
         self._kept: list[object] = []
 
@@ -63,8 +70,7 @@ class Watcher:
             HostClock(self._world),
             self._decided,
         )
-        poll_s = TIMERS["fast"].poll_every_s
-        loop.call_soon(lambda: self._kept.append(loop.create_task(coordinator.run(poll_s))))
+        loop.call_soon(lambda: self._kept.append(loop.create_task(coordinator.run(self._poll_s))))
 
     def _decided(self, decision: Decision) -> None:
         self._world.say(f"{self.host}: {decision}")

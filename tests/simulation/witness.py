@@ -8,6 +8,7 @@
     one voice   once an epoch has begun, nothing is confirmed in a lower one but what the higher one began with: who
                 stood still may pass on what slaves had acknowledged before they promised, and nothing else
     alone       when somebody is promoted, no former master that acknowledges alone may serve any more
+    one master  once a master has acknowledged a message, none of a lower epoch acknowledges what is sent afterwards
     offsets     of consumers do not count what is not in the queues of who leads
 
 What may be lost is said to the ledger: under ASYNC_MASTER what a master answered and did not confirm before another
@@ -67,6 +68,8 @@ class Witness:
         self._losses: dict[int, Loss] = {}
         self._failed: dict[int, int | None] = {}  # in which incarnation a member's sync failed last
         self._ends_when_acked: dict[bytes, int] = {}
+        self._leading: dict[int, int] = {}  # in which epoch a member led last
+        self._first_acked_s: dict[int, float] = {}  # by epoch: its first SEND_OK
         service.on_change.append(self._changed)
         ledger.on_acknowledged.append(self._acknowledged)
         for member in members:
@@ -127,6 +130,7 @@ class Witness:
                 self._ledger.attempts[body].may_be_lost = True
 
     def _acknowledged(self, attempt: Attempt) -> None:
+        self._one_master(attempt)
         member = next(one for one in self._members if one.address == attempt.acked_by)
         if not member.answers_alone:
             return
@@ -135,6 +139,23 @@ class Witness:
         record = self._service.record
         if record is None or record.holder is None or record.holder.member.ordinal != member.ordinal:
             attempt.may_be_lost = True
+
+    def _one_master(self, attempt: Attempt) -> None:
+        """A master of a later epoch may not have acknowledged anything before this was sent."""
+        epoch = self._epoch_of(next(one for one in self._members if one.address == attempt.acked_by))
+        self._first_acked_s.setdefault(epoch, self._world.now)
+        for later, since_s in self._first_acked_s.items():
+            if later > epoch and attempt.sent_at > since_s:
+                self._wrong(
+                    f"{attempt.acked_by} acknowledged in epoch {epoch} what was sent at {attempt.sent_at:.3f}, and the "
+                    f"master of epoch {later} had acknowledged at {since_s:.3f}: two masters"
+                )
+
+    def _epoch_of(self, member: GroupMember) -> int:
+        """In which it leads, or led last: it may acknowledge a moment before its life is told of."""
+        group = member.broker.parts.group if member.broker is not None and member.broker.parts is not None else None
+        now = group.tracker.epoch if isinstance(group, MasterRole) else 0
+        return max(now, self._leading.get(member.ordinal, 0))
 
     # -- disks
 
@@ -202,6 +223,7 @@ class Witness:
     def _leads(self, member: GroupMember, broker: Broker, epoch: int) -> None:
         self._world.say(f"{member.host}: leads in epoch {epoch}")
         self._epoch_led = max(self._epoch_led, epoch)
+        self.led(member.ordinal, epoch)
         known = self._holders.get(epoch, "")
         if not known.startswith(f"{member.ordinal}."):
             self._wrong(f"{member.host} leads in epoch {epoch}, which the register gave to {known or 'nobody'}")
@@ -223,6 +245,10 @@ class Witness:
                 end = parts.store.next_queue_offset(key.partition("@")[0], int(queue_id))
                 if offset > end:
                     self._wrong(f"{member.host}: {key} is at {offset} of queue {queue_id}, which ends at {end}")
+
+    def led(self, ordinal: int, epoch: int) -> None:
+        """This member leads in it."""
+        self._leading[ordinal] = epoch
 
     def began(self, epoch: int, offset: int) -> None:
         """Somebody leads in it whose log ended there."""
