@@ -2,6 +2,7 @@
 
     Always        one address
     TryAll        one address after the other, until one does what it is asked
+    BySeveral     the same with several name servers, of which the next one is asked when one knows no master
     ByRoute       what a name server says: the master, or anyone who is there for who only reads
 """
 
@@ -11,7 +12,7 @@ import random
 from collections.abc import Sequence
 from typing import Protocol
 
-from gantry.errors import OutcomeUnknownError
+from gantry.errors import GantryError, OutcomeUnknownError
 from gantry.leaves.frames import Command
 from gantry.transport.client import RemotingClient
 from gantry.wire import bodies
@@ -95,3 +96,25 @@ class ByRoute:
     def missed(self) -> None:
         """It may have changed."""
         self._known = ""
+
+
+class BySeveral:
+    """What one of several name servers knows: the same one as long as it answers and knows a master."""
+
+    def __init__(self, name_servers: Sequence[str], chance: random.Random, is_reader: bool = False) -> None:
+        self._routes = [ByRoute(name_server, is_reader) for name_server in name_servers]
+        self._at = chance.randrange(len(name_servers))
+
+    async def address(self, remoting: RemotingClient) -> str:
+        """As `ByRoute`."""
+        at = self._at
+        try:
+            return await self._routes[at].address(remoting)
+        except GantryError:
+            if at == self._at:  # of questions that are asked at the same time one goes on to the next
+                self._at = (at + 1) % len(self._routes)
+            raise
+
+    def missed(self) -> None:
+        """It may have changed."""
+        self._routes[self._at].missed()

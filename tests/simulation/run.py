@@ -28,6 +28,9 @@ import warnings
 from simulation.groupplan import GroupRun, SinkRun
 from simulation.plan import Outcome, Run
 from simulation.popplan import PopRun
+from simulation.registerplan import RegisterRun
+from simulation.sidesplan import SidesRun
+from simulation.slowplan import SlowRun
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
 from simulation.termsplan import TermsRun
@@ -46,6 +49,9 @@ KINDS: dict[str, Kind] = {
     "pop": PopRun,
     "standing": StandingRun,
     "struck": StruckRun,
+    "slow": SlowRun,
+    "register": RegisterRun,
+    "sides": SidesRun,
     "terms": TermsRun,
     "versions": VersionsRun,
 }
