@@ -26,6 +26,7 @@ import time
 import warnings
 
 from simulation.groupplan import GroupRun, SinkRun
+from simulation.mismatchplan import MismatchRun
 from simulation.plan import Outcome, Run
 from simulation.popplan import PopRun
 from simulation.registerplan import RegisterRun
@@ -34,6 +35,7 @@ from simulation.slowplan import SlowRun
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
 from simulation.termsplan import TermsRun
+from simulation.twiceplan import TwiceRun
 from simulation.versionsplan import VersionsRun
 from simulation.world import Broken
 
@@ -51,7 +53,9 @@ KINDS: dict[str, Kind] = {
     "struck": StruckRun,
     "slow": SlowRun,
     "register": RegisterRun,
+    "twice": TwiceRun,
     "sides": SidesRun,
+    "mismatch": MismatchRun,
     "terms": TermsRun,
     "versions": VersionsRun,
 }

@@ -12,6 +12,7 @@ members say and the register shows (`failover.agreement`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -31,11 +32,14 @@ class Terms(NamedTuple):
     min_in_sync: int
 
 
-_ALL = (Terms(True, 2), Terms(True, 1), Terms(False, 1))
-
-
+ALL_TERMS = (Terms(True, 2), Terms(True, 1), Terms(False, 1))
 _MISTAKES = 0.3
-_STRONGEST = _ALL[0]  # what a coordinator believed by default once
+_STRONGEST = ALL_TERMS[0]  # what a coordinator believed by default once
+
+
+def weakest_of(every: Sequence[Terms]) -> Terms:
+    """What members of these terms promise together."""
+    return Terms(all(one.is_sync for one in every), min(one.min_in_sync for one in every))
 
 
 class TermsRun(RollRun[Terms]):
@@ -46,7 +50,7 @@ class TermsRun(RollRun[Terms]):
         super()._go_wrong(producers)
 
     def _shape(self, shape: Shape) -> Shape:
-        first = self.world.chance.choice(_ALL)
+        first = self.world.chance.choice(ALL_TERMS)
         return replace(shape, members=3, is_sync_master=first.is_sync, min_in_sync=first.min_in_sync)
 
     def _as_begun(self, member: GroupMember) -> Terms:
@@ -54,16 +58,16 @@ class TermsRun(RollRun[Terms]):
         return Terms(self.group.shape.is_sync_master, self.group.shape.min_in_sync)
 
     def _choices(self) -> list[Terms]:
-        return list(_ALL)
+        return list(ALL_TERMS)
 
     def _make(self, member: GroupMember, wanted: Terms) -> None:
         chance = self.world.chance
-        has = self._has[member.host] = chance.choice(_ALL) if chance.random() < _MISTAKES else wanted
+        has = self._has[member.host] = chance.choice(ALL_TERMS) if chance.random() < _MISTAKES else wanted
         self.witness.min_in_sync = min(has.min_in_sync, *(one.min_in_sync for one in self._has.values()))
         member.set_terms(Role.SYNC_MASTER if has.is_sync else Role.ASYNC_MASTER, has.min_in_sync)
 
     def _is_wanted(self, wanted: Terms) -> None:
         """Tell the coordinators something."""
         for watcher in self.group.watchers:
-            told = self.world.chance.choice((_STRONGEST, wanted, *_ALL))
+            told = self.world.chance.choice((_STRONGEST, wanted, *ALL_TERMS))
             watcher.set_terms(told.is_sync, told.min_in_sync)
