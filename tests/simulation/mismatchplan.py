@@ -49,7 +49,7 @@ class MismatchRun(GroupRun):
         return replace(weak, members=members, timers=timers)
 
     def _more_producers(self) -> list[Producer]:
-        """One that speaks to each member, whoever leads."""
+        """One that speaks to each member, be it the master or not."""
         for number, member in enumerate(self.group.members):
             stubborn = Producer(
                 self.world, self.group.network, f"10.0.1.{10 + number}", Always(member.address), self._ledger, PLACES

@@ -7,6 +7,18 @@
     ... --coverage --hours 0.1                                     and how much of the storeys that must not lose
                                                                    anything was run
 
+    kind                what goes wrong                             what must hold; always: no loss, no two masters
+    pair                all sorts of things, with static roles      slaves have the master's log
+    group, sink, pop    all sorts of things, with a register        it settles; batches once; pops until acknowledged
+    terms, versions     the same, while changes are rolled out
+    mismatch            members and coordinators differ in terms
+    history             as in group                                 topics, queue locks and commits fit a model
+    standing, struck    a fault of ways or of one member stays      somebody leads who confirms, in 3 suspicions
+    slow                a disk, a link or the register is slow      99 of 100 sends end well, after 3 suspicions
+    register            it works in part, and a member is lost      the same
+    sides               the master and some name servers are cut    the same, when its lease has ended
+    twice               a fault, a heal, another fault              somebody leads after the second one
+
 `make sim HOURS=` is the second, with COVERAGE=1 the last.  A red seed is printed with the end of its story; the exit
 code is 1.  Started without PYTHONHASHSEED it starts itself again with one, because the order of a set of texts depends
 on it.
@@ -26,6 +38,7 @@ import time
 import warnings
 
 from simulation.groupplan import GroupRun, SinkRun
+from simulation.historyplan import HistoryRun
 from simulation.mismatchplan import MismatchRun
 from simulation.plan import Outcome, Run
 from simulation.popplan import PopRun
@@ -56,6 +69,7 @@ KINDS: dict[str, Kind] = {
     "twice": TwiceRun,
     "sides": SidesRun,
     "mismatch": MismatchRun,
+    "history": HistoryRun,
     "terms": TermsRun,
     "versions": VersionsRun,
 }

@@ -1,6 +1,6 @@
 """One run of a group with two faults, one after the other, and a heal between; several times.
 
-At no moment more than one member is lost, and every acknowledged message is on minInSync of them.  So whoever has all
+At no moment more than one member is lost, and every acknowledged message is on minInSync of them.  So who has all
 of them may lead after the second fault, whatever the first one and its heal left in the register.
 
     first     zones are cut, with register and coordinators on either side; a member is gone, without power, its disk

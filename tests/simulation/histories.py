@@ -1,0 +1,234 @@
+"""Clients whose histories are compared with a model: of topics, of queue locks and of committed offsets.
+
+    topics     created with a number of queues that was not used before, deleted, looked up; a topic is a register,
+               and its history has to be linearizable.  A master that was replaced and does not know it yet answers
+               readers until its serving lease ends, so what a reader saw counts from STALE_S before it asked
+    locks      a client that has a queue works on it for WORK_S after its last request that was granted, or until it
+               gives the queue back; no two work on one queue at a time
+    offsets    each commit is above the last one, and a group that asks is told its newest one, or a later one than it
+               knows of; what was committed in the last moments before another member leads may be gone
+
+See `historyplan` for the run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gantry.leaves.frames import Command
+from gantry.wire import bodies
+from gantry.wire.codes import RequestCode, ResponseCode
+from simulation.clients import Client, Consumer
+from simulation.groupworld import LOCK_S
+from simulation.ledger import Place
+from simulation.linear import NEVER, Operation, shortest_wrong
+
+WORK_S = LOCK_S / 2  # clients stop at half of the lease, as RocketMQ's do
+STALE_S = 5.0
+_GROUP = "workers"
+_REACHED_S = 3.0
+_QUEUES = tuple((read, write) for read in range(1, 9) for write in range(1, 9))
+
+
+@dataclass(slots=True)
+class Work:
+    """Somebody worked on a queue, as far as its client knows."""
+
+    client: str
+    queue: Place
+    begun_s: float
+    ended_s: float
+
+
+@dataclass(slots=True)
+class Commit:
+    """An offset that was committed; `acked_by` answered at `acked_s`."""
+
+    offset: int
+    acked_s: float
+    acked_by: str
+
+
+@dataclass(slots=True)
+class Histories:
+    """What clients did and were told."""
+
+    topics: dict[str, list[Operation]] = field(default_factory=dict)
+    works: list[Work] = field(default_factory=list)
+    commits: dict[str, list[Commit]] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    _numbers: dict[str, int] = field(default_factory=dict)
+
+    def next_queues(self, topic: str) -> tuple[int, int]:
+        """How many queues to read and to write, as no topic of this name had them before; repeats after 64."""
+        number = self._numbers.get(topic, 0)
+        self._numbers[topic] = number + 1
+        return _QUEUES[number % len(_QUEUES)]
+
+    def worked(self, client: str, queue: Place, begun_s: float, ended_s: float) -> Work:
+        """From one moment to another; told when it begins, and shortened when the queue is given back."""
+        for other in self.works:
+            if other.queue == queue and other.client != client and other.begun_s < ended_s and begun_s < other.ended_s:
+                until = f"until {other.ended_s:.3f}"
+                self.broken.append(f"{client} has {queue} from {begun_s:.3f} on, and {other.client} works {until}")
+        work = Work(client, queue, begun_s, ended_s)
+        self.works.append(work)
+        return work
+
+    def wrong(self) -> str:
+        """What no model explains; empty when there is nothing."""
+        if self.broken:
+            return self.broken[0]
+        for topic, history in self.topics.items():
+            if wrong := shortest_wrong(history):
+                told = "; ".join(str(one) for one in wrong[-6:])
+                return f"the history of topic {topic} is not linearizable, at the end of: {told}"
+        return ""
+
+    def __str__(self) -> str:
+        operations = sum(len(history) for history in self.topics.values())
+        commits = sum(len(each) for each in self.commits.values())
+        return f"{operations} operations on topics, {len(self.works)} times a lock, {commits} commits"
+
+
+class Administrator(Client):
+    """Creates, deletes and looks up topics, one after the other; several share their topics."""
+
+    histories: Histories
+    topics: tuple[str, ...] = ()
+    leads: Callable[[str], bool]
+
+    async def main(self) -> None:
+        """Until stopped."""
+        while not self.is_stopped:
+            topic = self.chance.choice(self.topics)
+            what = self.chance.choice((self._create, self._delete, self._look, self._look, self._look))
+            await what(topic)
+            await asyncio.sleep(self.chance.expovariate(1 / 0.6))
+
+    async def _create(self, topic: str) -> None:
+        read, write = self.histories.next_queues(topic)
+        fields = {"topic": topic, "readQueueNums": str(read), "writeQueueNums": str(write), "perm": "6"}
+        fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+        await self._change(topic, Command(RequestCode.UPDATE_AND_CREATE_TOPIC, ext=fields), f"{read}/{write}")
+
+    async def _delete(self, topic: str) -> None:
+        await self._change(topic, Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": topic}), None)
+
+    async def _change(self, topic: str, command: Command, value: str | None) -> None:
+        begun_s = self._world.now
+        answer = await self.ask(command, _REACHED_S + 2.0)
+        is_done = answer is not None and answer.code == ResponseCode.SUCCESS
+        if not is_done:
+            self._route.missed()
+        self._note(topic, begun_s, self._world.now if is_done else NEVER, is_write=True, value=value)
+
+    async def _look(self, topic: str) -> None:
+        begun_s = self._world.now
+        answer = await self.ask(Command(RequestCode.GET_TOPIC_CONFIG, ext={"topic": topic}), _REACHED_S)
+        if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST):
+            self._route.missed()
+        elif self.leads(self.asked):
+            value = None
+            if answer.code == ResponseCode.SUCCESS:
+                found = bodies.loads_object(answer.body)
+                value = f"{found['readQueueNums']}/{found['writeQueueNums']}"
+            self._note(topic, begun_s - STALE_S, self._world.now, is_write=False, value=value)
+
+    def _note(self, topic: str, begun_s: float, ended_s: float, is_write: bool, value: str | None) -> None:
+        one = Operation(self.host, begun_s, ended_s, is_write, value)
+        self.histories.topics.setdefault(topic, []).append(one)
+
+
+class Locker(Client):
+    """Asks for each queue now and then, keeps it for a while, and gives it back or does not."""
+
+    histories: Histories
+    queues: tuple[Place, ...] = ()
+
+    async def main(self) -> None:
+        """Until stopped."""
+        held: dict[Place, Work] = {}
+        while not self.is_stopped:
+            queue = self.chance.choice(self.queues)
+            if queue in held and self.chance.random() < 0.3:
+                held[queue].ended_s = min(held.pop(queue).ended_s, self._world.now)
+                await self.ask(self._command(RequestCode.UNLOCK_BATCH_MQ, queue), 1.0)
+            else:
+                await self._lock(queue, held)
+            await asyncio.sleep(self.chance.expovariate(1 / 0.25))
+
+    async def _lock(self, queue: Place, held: dict[Place, Work]) -> None:
+        begun_s = self._world.now
+        answer = await self.ask(self._command(RequestCode.LOCK_BATCH_MQ, queue), 1.0)
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            self._route.missed()
+            return
+        if not bodies.loads_object(answer.body)["lockOKMQSet"]:
+            return
+        if (until_s := begun_s + WORK_S) > self._world.now:
+            if queue in held:
+                held[queue].ended_s = min(held[queue].ended_s, self._world.now)
+            held[queue] = self.histories.worked(self.host, queue, self._world.now, until_s)
+
+    def _command(self, code: RequestCode, queue: Place) -> Command:
+        named = {"brokerName": "", "topic": queue[0], "queueId": queue[1]}
+        asked = {"clientId": self.host, "consumerGroup": _GROUP, "mqSet": [named], "onlyThisBroker": False}
+        return Command(code, body=bodies.dumps(asked))
+
+
+class Committer(Consumer):
+    """A consumer that commits how far it is, and asks now and then how far its group is."""
+
+    histories: Histories
+    kept: Callable[[Commit], bool]  # whether another member that leads now has to know of it
+
+    async def main(self) -> None:
+        """Until stopped."""
+        name = f"committers-{self.host.rpartition('.')[2]}"
+        self._tasks.append(self.loop.create_task(self._beat(name)))
+        commits = self.histories.commits.setdefault(name, [])
+        while not self.is_stopped:
+            await self.read(300)
+            fields = {"consumerGroup": name, "topic": self._place[0], "queueId": str(self._place[1])}
+            if not commits or self.next > commits[-1].offset:
+                await self._commit(fields, commits)
+            elif self.chance.random() < 0.5:
+                await self._look(fields, commits)
+            await asyncio.sleep(self.chance.uniform(0.05, 0.4))
+
+    async def _beat(self, name: str) -> None:
+        """Be known to every member, as the group's consumer."""
+        group = {"groupName": name, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+        group |= {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False}
+        subscription = {"topic": self._place[0], "subString": "*", "expressionType": "TAG", "subVersion": 1}
+        consumers = [group | {"subscriptionDataSet": [subscription]}]
+        beat = {"clientID": self.host, "producerDataSet": [], "consumerDataSet": consumers}
+        while True:
+            for address in self.beats_to:
+                await self.tell(address, Command(RequestCode.HEART_BEAT, body=bodies.dumps(beat)))
+            await asyncio.sleep(1.0)
+
+    async def _commit(self, fields: dict[str, str], commits: list[Commit]) -> None:
+        offset = self.next
+        command = Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields | {"commitOffset": str(offset)})
+        answer = await self.ask(command, 1.0)
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            commits.append(Commit(offset, self._world.now, self.asked))
+        else:
+            self._route.missed()
+
+    async def _look(self, fields: dict[str, str], commits: list[Commit]) -> None:
+        known = [commit for commit in commits if self.kept(commit)]
+        answer = await self.ask(Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=fields), 1.0)
+        if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
+            self._route.missed()
+            return
+        told = int(answer.ext["offset"]) if answer.code == ResponseCode.SUCCESS else -1
+        least = max((commit.offset for commit in known), default=-1)
+        if told < least or told > self.next:
+            self.histories.broken.append(
+                f"{fields['consumerGroup']} committed {least} and is at {self.next}; {self.asked} says {told}"
+            )

@@ -1,0 +1,34 @@
+"""Seeds of faults that stay or come one after the other, of mistaken terms, and of histories of clients.
+
+Each kind says in its module what goes wrong and what must hold.  All seeds but those of `history` were red once:
+
+    slow        producers were never told in time by a master that waits for a slow member, or is one
+    register    a write that was carried out and answered late kept a lost slave in the set for ever
+    twice       a promotion kept only those who were heard, and who had everything could not lead after the next fault
+    mismatch    a coordinator promoted while a master that acknowledges alone still had its lease
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from simulation.test_simulation import seeds
+
+# The first one of each belongs to each commit, the others are slow.
+SEEDS = {"slow": (14, 4, 16), "register": (1, 9), "twice": (1, 4, 13), "mismatch": (13, 16), "history": (1, 2, 3)}
+
+
+def every() -> list[object]:
+    """Each seed with its kind."""
+    return [
+        pytest.param(kind, seed, marks=[pytest.mark.slow] if seed != these[0] else [])
+        for kind, these in SEEDS.items()
+        for seed in these
+    ]
+
+
+@pytest.mark.parametrize(("kind", "seed"), every())
+def test_a_seed_that_found_something_stays_green(kind: str, seed: int) -> None:
+    ran = seeds("--kind", kind, "--seeds", str(seed))
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f"1 seeds from {seed} on, 0 red; ")
