@@ -77,7 +77,7 @@ format: dev  ## let ruff repair what it can
 
 ifdef QUICK
 test: dev lint types
-	@GANTRY_TESTS_NOT_RUN="$(NOT_RUN)" $(PY) -m pytest -q $(SPREAD) -m "not slow" $(LEFT_OUT) tests
+	@TESTS_NOT_RUN="$(NOT_RUN)" $(PY) -m pytest -q $(SPREAD) -m "not slow" $(LEFT_OUT) tests
 else
 test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to each commit; ends with pytest's summary (QUICK=1: a part)
 	@$(SPARK_PY) -m pytest -q -m "not slow" tests/spark

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 # Set by `make test QUICK=1`: folders of tests that were not even collected, divided by ";".
-NOT_RUN = "GANTRY_TESTS_NOT_RUN"
+NOT_RUN = "TESTS_NOT_RUN"
 _REASONS_MAX = 20
 
 
