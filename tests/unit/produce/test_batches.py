@@ -52,8 +52,8 @@ def test_properties_of_the_header_belong_to_all_unless_a_message_says_otherwise(
 
 
 def test_properties_too_long_together_are_refused() -> None:
-    body = entry(0, b"a", b"p\x01" + b"x" * 600 + b"\x02")
-    refused = messages_of(message("orders", body, {"q": "y" * 600}, batch=True), LIMITS, 10, None, no_one)
+    body = entry(0, b"a", b"p\x01" + b"x" * 1000 + b"\x02")
+    refused = messages_of(message("orders", body, {"q": "y" * 1000}, batch=True), LIMITS, 10, None, no_one)
     assert isinstance(refused, Refusal) and refused.code == 13
 
 

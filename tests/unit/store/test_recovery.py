@@ -139,12 +139,15 @@ def test_zeros_in_properties_are_no_lost_sector(settings: StoreSettings, zeros: 
     store = opened(settings, clock)
     sent = [b"x" * count for count in range(0, 512, 5)]
     for body in sent:
-        store.append([message(body=body, pairs={"p": "\0" * zeros})])
+        store.append([message(body=body, pairs={"p": ("\0" if is_crash else "z") * zeros})])
     if is_crash:
         crash(store)
     else:
         store.close()
         _become_foreign(settings)
+        # Our own store refuses them, RocketMQ's takes them; no checksum of a record covers its properties.
+        segment = Path(settings.root) / "commitlog" / f"{0:020}"
+        segment.write_bytes(segment.read_bytes().replace(b"z" * zeros, b"\0" * zeros))
     again = opened(settings, clock)
     assert again.report.start is (Start.CRASHED if is_crash else Start.FOREIGN_CLEAN)
     assert bodies(again) == sent
