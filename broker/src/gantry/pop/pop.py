@@ -220,17 +220,22 @@ class PopHandlers:
         """Hold a pop, or answer that there is nothing.  Where it begins is durable before: else a crash might let the
         group begin with a later message, and skip those between.  A lease does the same for a pop with messages.
         """
-        self._context.firsts.then(lambda is_kept: self._wait_begun(request, is_kept))
-
-    def _wait_begun(self, request: PopRequest, is_kept: bool) -> None:
-        if request.connection.closed:
-            return
-        if not is_kept:
-            self._refuse(request, _NOT_SAVED)
+        if not self._context.firsts.is_saved:
+            self._context.firsts.then(lambda is_kept: self._begun(request, is_kept))
         elif self.hold is None or self._context.clock.now_ms() >= request.until_ms:
             self.time_out(request)
         elif not self.hold(request):
             self._send(request, self.empty(request.command, ResponseCode.POLLING_FULL, "too many pops wait"))
+
+    def _begun(self, request: PopRequest, is_kept: bool) -> None:
+        """Go on with a pop when it is known whether the disk has where its group begins.
+
+        What came meanwhile (a message, the acknowledgement of the batch before) woke only what was held already.
+        """
+        if is_kept:
+            self.try_again(request)
+        elif not request.connection.closed:
+            self._refuse(request, _NOT_SAVED)
 
     def _answer(self, request: PopRequest, catch: Catch) -> None:
         context, wish, connection = self._context, request.wish, request.connection
