@@ -54,7 +54,7 @@ class Group(RuleBasedStateMachine):
     def asks_and_hears_at_once(self, who: str, what: tuple[str, int]) -> None:
         if self.locks.lock("g", who, what, self.now):
             self.lease(who, what).granted(self.now)
-        self.locks.file.save_if_changed()
+        list(self.locks.saving())
 
     @rule(data=st.data())
     def request_arrives(self, data: st.DataObject) -> None:
@@ -64,7 +64,7 @@ class Group(RuleBasedStateMachine):
         who, what, _, _ = request
         if self.locks.lock("g", who, what, self.now):
             self.granted.append(request)
-        self.locks.file.save_if_changed()
+        list(self.locks.saving())
 
     @rule(data=st.data())
     def answer_arrives(self, data: st.DataObject) -> None:
@@ -80,7 +80,7 @@ class Group(RuleBasedStateMachine):
         self.leases.pop((who, what), None)
         self.lives[who, what] = self.lives.get((who, what), 0) + 1
         self.locks.unlock("g", who, what)
-        self.locks.file.save_if_changed()
+        list(self.locks.saving())
 
     @rule(who=member)
     def dies(self, who: str) -> None:

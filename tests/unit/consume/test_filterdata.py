@@ -88,10 +88,10 @@ def test_what_is_dead_for_a_day_goes() -> None:
     play.beat(("T", "a > 5", 1))
     play.clients.connection_closed(play.connection)
     play.clock.advance(DEAD_MS_MAX)
-    play.filters.save_if_changed()
+    list(play.filters.saving())
     assert len(play.filters) == 1
     play.clock.advance(120_000)
-    play.filters.save_if_changed()
+    list(play.filters.saving())
     assert len(play.filters) == 0
     assert play.state.load() == {"filterDataByTopic": {}}
 
@@ -99,7 +99,7 @@ def test_what_is_dead_for_a_day_goes() -> None:
 def test_a_restart_keeps_filters_as_dead_until_a_heartbeat_comes() -> None:
     before = Play()
     before.beat(("T", "a > 5", 7))
-    before.filters.save_if_changed()
+    list(before.filters.saving())
     after = Play(before.state, before.clock)
     assert after.data().is_dead and after.data().version == 7
     assert after.data().program.accepts(b"a\x016")
@@ -119,7 +119,7 @@ def test_nothing_changed_is_nothing_saved() -> None:
     play = Play()
     play.beat(("T", "a > 5", 1))
     for _ in range(3):
-        play.filters.save_if_changed()
+        list(play.filters.saving())
         play.beat(("T", "a > 5", 1))
     assert play.state.saves == 1
 

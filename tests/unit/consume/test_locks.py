@@ -84,6 +84,28 @@ def test_a_full_table_gives_no_new_locks_and_keeps_the_old_ones() -> None:
     assert locks.lock("g", "b", KEY, 100.0), "one that has ended makes room for its own queue"
 
 
+def test_a_group_has_no_more_locks_than_are_left_for_others() -> None:
+    locks = table(locks_max=10)
+    given = [locks.lock("g", "A", ("T", queue_id), 0.0) for queue_id in range(10)]
+    assert given == [True] * 5 + [False] * 5
+    assert locks.lock("h", "B", ("T", 0), 0.0) and locks.lock("g", "A", ("T", 0), 1.0)
+
+
+def test_locks_are_saved_in_steps_that_cost_what_has_changed() -> None:
+    state = MemoryState()
+    locks = QueueLocks(state, 0.0)
+    for queue_id in range(2000):
+        locks.lock("g", "A", ("T", queue_id), 0.0)
+        locks.lock(f"g{queue_id % 50}", "B", ("T", queue_id), 0.0)
+    assert len(list(locks.saving())) >= 2000 // 16
+    assert state.load() == locks.to_document()
+    locks.unlock("g", "A", ("T", 7))
+    locks.lock("g3", "B", ("U", 1), 0.0)
+    assert len(list(locks.saving())) <= 2
+    assert state.load() == locks.to_document()
+    assert list(locks.saving()) == []
+
+
 def test_a_sweep_goes_on_where_it_was_though_locks_change_meanwhile() -> None:
     locks = table()
     for queue_id in range(1000):

@@ -216,7 +216,7 @@ class Broker:
             parts.groups.file.save_if_changed()
             parts.offsets.file.save_if_changed()
             parts.locks.file.save_if_changed()
-            parts.filters.save_if_changed()
+            parts.filters.file.save_if_changed()
             parts.modes.file.save_if_changed()
             parts.batches.decisions.file.save_if_changed()
         passed(7)

@@ -59,7 +59,7 @@ def make_progress(
         return await durably.caught_up()
 
     async def save_locks() -> bool:
-        locks.file.save_if_changed()
+        await locks.saved()
         return await durably.caught_up()
 
     firsts = SavedTogether(lambda: offsets.firsts, save_offsets)

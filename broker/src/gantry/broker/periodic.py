@@ -52,11 +52,11 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         clock.look()
         return parts.store.tick(clock.wall_ms())
 
-    def save() -> None:
+    def save() -> Iterator[None]:
         parts.topics.file.save_if_changed()
         parts.groups.file.save_if_changed()
-        parts.locks.file.save_if_changed()
-        parts.filters.save_if_changed()
+        yield from parts.locks.saving()
+        yield from parts.filters.saving()
         parts.modes.file.save_if_changed()
         parts.batches.decisions.file.save_if_changed()
         parts.delays.retry()

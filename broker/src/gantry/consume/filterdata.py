@@ -15,7 +15,7 @@ position of the fault is logged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -28,12 +28,15 @@ from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.model.subscription import Subscription
+from gantry.store.lineblocks import LineBlocks
+from gantry.store.statefile import Encoded, encode, line
 
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 DEAD_MS_MAX = 24 * 3_600_000
 _LOOK_EVERY_MS = 60_000
+_LOOKED_AT_ONCE = 500
 _ENTRIES_MAX = 50_000  # dead ones included
 _CHARS_MAX = 8 << 20  # of all expressions; some 50 bytes each when compiled
 _DEAD_BEFORE_START_MS = 30_000  # RocketMQ's guess of when the consumers of a stopped broker left
@@ -67,6 +70,11 @@ class ConsumerFilters:
         self._clock = clock
         self._complain = complain
         self._table: dict[str, dict[str, FilterData]] = {}  # group -> topic
+        self._lines: LineBlocks[tuple[str, str]] = LineBlocks(
+            lambda key: None if (data := self.get(*key)) is None else _document(data),
+            lambda key, value: line(key[1], value),
+            lambda key: key[0],
+        )
         self._count = self._chars = 0
         self._look_ms = 0  # when dead entries are removed next
         self.touched: set[str] | None = None  # `topic@group` of changed filters, for replication; None without
@@ -95,14 +103,32 @@ class ConsumerFilters:
         if not group.members:
             self._bury(self._table.get(group.name, {}).values())
 
-    def save_if_changed(self) -> None:
-        """Remove filters that were dead for a day; save the document when something changed since the last time."""
+    def saving(self) -> Iterator[None]:
+        """Remove filters that were dead for a day, and save the document when something changed, in slices."""
         now_ms = self._clock.now_ms()
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + _LOOK_EVERY_MS
-            for data in [data for data in self._all() if data.is_dead and now_ms - data.dead_ms > DEAD_MS_MAX]:
-                self._remove(data)
-        self.file.save_if_changed()
+            for number, data in enumerate(self._all(), 1):
+                if data.is_dead and now_ms - data.dead_ms > DEAD_MS_MAX and self.get(data.topic, data.group) is data:
+                    self._remove(data)
+                if number % _LOOKED_AT_ONCE == 0:
+                    yield
+        if self.file.is_changed:
+            self.file.is_changed = False
+            yield from self._lines.encode()
+            self.file.save({"filterDataByTopic": self._encoded()})
+        else:
+            self.file.save_if_changed()  # what could not be saved
+
+    def _encoded(self) -> Encoded:
+        """Return the member of the document, as `to_document` has it, of texts that are encoded already."""
+        found = Encoded(["{"])
+        for number, topic in enumerate(self._lines.parts()):
+            name = encode(topic)
+            between = ",\n  " if number else "\n  "
+            found += [f'{between}{name}: {{"groupFilterData": {{', self._lines.lines(topic), f'}}, "topic": {name}}}']
+        found.append("\n }" if len(found) > 1 else "}")
+        return found
 
     def to_document(self) -> dict[str, object]:
         """Return the document in the form of RocketMQ's consumerFilter.json."""
@@ -138,6 +164,7 @@ class ConsumerFilters:
 
     def _touch(self, data: FilterData) -> None:
         self.file.is_changed = True
+        self._lines.changed.add((data.topic, data.group))
         if self.touched is not None:
             self.touched.add(f"{data.topic}@{data.group}")
 

@@ -22,12 +22,15 @@ Every call gets the time, in seconds that never go back.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
+from gantry.store.lineblocks import LineBlocks
+from gantry.store.statefile import Encoded, encode
 
 LEASE_S = 60.0  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
 LOCKS_MAX = 200_000
@@ -71,6 +74,9 @@ class QueueLocks:
         self.file = TableFile(state, "queueLocks.json", self.to_document)
         self._locks_max = locks_max
         self._groups: dict[str, dict[Key, QueueOwner]] = {}
+        self._lines: LineBlocks[tuple[str, str, int]] = LineBlocks(
+            self._saved_as, lambda key, value: encode(value), lambda key: key[0]
+        )
         self._count = 0
         self._listeners: list[Callable[[str], None]] = []
         self.touched: set[str] | None = None  # groups whose owners changed, for replication; None without
@@ -96,7 +102,8 @@ class QueueLocks:
             held.is_wanted = True
             self.counts.refused += 1
             return False
-        if held is None and self._count >= self._locks_max:
+        # A group may have as many as are left for others: one alone gets half of the table.
+        if held is None and len(locks or ()) >= self._locks_max - self._count:
             self.counts.refused += 1
             return False
         self._count += held is None
@@ -150,6 +157,32 @@ class QueueLocks:
             if is_wanted:
                 self._tell(group)
 
+    async def saved(self) -> None:
+        """Hand the document to the disk, with all changes before the call, in slices."""
+        # Also when nothing changed: a save that is under way may have what this call is about, and not have ended.
+        self.file.is_changed = True
+        for _ in self.saving():
+            await asyncio.sleep(0)
+
+    def saving(self) -> Iterator[None]:
+        """Save the document when something changed, in slices."""
+        if not self.file.is_changed:
+            self.file.save_if_changed()  # what could not be saved
+            return
+        self.file.is_changed = False
+        yield from self._lines.encode()
+        found = Encoded(["{"])
+        for number, group in enumerate(self._lines.parts()):
+            between = ",\n  " if number else "\n  "
+            found += [f"{between}{encode(group)}: [", self._lines.lines(group), "]"]
+        found.append("\n }" if len(found) > 1 else "}")
+        self.file.save({"lockTable": found})
+
+    def _saved_as(self, key: tuple[str, str, int]) -> dict[str, object] | None:
+        group, topic, queue_id = key
+        held = self._groups.get(group, {}).get((topic, queue_id))
+        return None if held is None else {"clientId": held.client_id, "queueId": queue_id, "topic": topic}
+
     def to_document(self) -> dict[str, object]:
         """Return the JSON document that is saved: owners without times."""
         return {
@@ -165,7 +198,7 @@ class QueueLocks:
     def _remove(self, group: str, locks: dict[Key, QueueOwner], key: Key) -> None:
         del locks[key]
         self._count -= 1
-        self._touch(group)
+        self._touch(group, key)
         if not locks and self._groups.get(group) is locks:
             del self._groups[group]
 
@@ -199,13 +232,15 @@ class QueueLocks:
                     owners[topic, queue_id] = QueueOwner(client_id, now)
                 case _:
                     raise ValueError(f"{str(row)[:80]} is no lock of {group}")
-        self._count += len(owners) - len(self._groups.pop(group, {}))
+        former = self._groups.pop(group, {})
+        self._count += len(owners) - len(former)
         if owners:
             self._groups[group] = owners
-        self._touch(group)
+        self._touch(group, *former, *owners)
 
-    def _touch(self, group: str) -> None:
+    def _touch(self, group: str, *keys: Key) -> None:
         self.file.is_changed = True
+        self._lines.changed.update((group, *key) for key in keys)
         if self.touched is not None:
             self.touched.add(group)
 
@@ -219,4 +254,5 @@ class QueueLocks:
                 source = documents.document(item, f"a lock of {group}")
                 key = (documents.text(source, "topic"), documents.integer(source, "queueId"))
                 self._groups.setdefault(group, {})[key] = QueueOwner(documents.text(source, "clientId"), now)
+        self._lines.fill((group, *key) for group, locks in self._groups.items() for key in locks)
         self._count = sum(map(len, self._groups.values()))

@@ -128,12 +128,10 @@ class SurveyHandlers:
         only_ordered = headers.parse(command.code, command.ext).boolean("isOrder")
         answer = LongAnswer("ask group by group (208), or `gantry lag`")
         queues = behind = 0
-        topics: dict[str, list[str]] = {}
-        for _ in self._offsets.split(topics):
+        for group in sorted(config.name for config in self._groups.all()):
             await asyncio.sleep(0)
-        for group in sorted(topics.keys() & {config.name for config in self._groups.all()}):
             tables = []
-            for topic in topics[group]:
+            for topic in self._offsets.topics_of(group):
                 config = self._topics.get(topic)
                 if config is None or (only_ordered and not config.order) or self._has_left(group, topic):
                     continue

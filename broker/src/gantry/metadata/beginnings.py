@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from gantry.model import documents
+from gantry.store.lineblocks import LineBlocks
 
 
 class Began(NamedTuple):
@@ -35,6 +36,8 @@ class Beginnings:
 
     def __init__(self, table: dict[str, Began]) -> None:
         self._table = table
+        self.lines = LineBlocks(self.value)
+        self.lines.fill(table)
         self.touched: set[str] | None = None  # changed keys, for replication; None without
 
     def put(self, key: str, began: Began) -> None:
@@ -81,6 +84,7 @@ class Beginnings:
             del self._table[key]
         else:
             self._table[key] = wanted
+        self.lines.changed.add(key)
         return True
 
     def to_document(self) -> Mapping[str, list[int]]:
@@ -88,6 +92,7 @@ class Beginnings:
         return {key: list(began) for key, began in self._table.items()}
 
     def _touch(self, key: str) -> None:
+        self.lines.changed.add(key)
         if self.touched is not None:
             self.touched.add(key)
 

@@ -28,6 +28,7 @@ class GroupCommits:
     def __init__(self, offsets: Offsets, store: Store, *, knows_end: bool = True) -> None:
         """knows_end: False at a slave."""
         self.beyond = 0  # offsets that were refused because they are beyond the end of their queue
+        self.full = 0  # offsets of groups in topics that were refused because the table has no room for them
         self.on_first: Callable[[], object] = lambda: None  # called after a group's first offset in a queue was stored
         self.offsets = offsets
         self._store = store
@@ -40,12 +41,16 @@ class GroupCommits:
         """
         if offset < 0:
             return f"commitOffset[{offset}] is illegal"
-        if offset != self.offsets.of(group, topic).get(queue_id, NOT_COMMITTED):
+        known = self.offsets.of(group, topic)
+        if offset != known.get(queue_id, NOT_COMMITTED):
             if self._knows_end:
                 end = self._store.next_queue_offset(topic, queue_id)
                 if offset > end:
                     self.beyond += 1
                     return f"commitOffset[{offset}] is beyond the end of the queue, {end}"
+            if not known and not self.offsets.has_room(group, topic):
+                self.full += 1
+                return f"no room for offsets of group {group} in {topic}: the table is full, or their share of it"
             firsts = self.offsets.firsts
             self.offsets.commit(group, topic, queue_id, offset)
             if self.offsets.firsts != firsts:

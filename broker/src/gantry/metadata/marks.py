@@ -17,6 +17,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
+from gantry.store.lineblocks import LineBlocks
+
 NEVER_TOLD = -1
 _BY_REQUEST = -2
 
@@ -29,6 +31,8 @@ class ResetMarks:
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:
         self._table = table
+        self.lines = LineBlocks(self.value)
+        self.lines.fill(table)
         self.topics = Counter(_topic(key) for key in table)  # marked readers by topic: asked with every pull
         self._told: dict[tuple[str, int], int] = {}  # the offset that the reader pulled when a pull told it
         self.touched: set[str] | None = None  # `topic@reader` of changed marks, for replication; None without
@@ -110,6 +114,7 @@ class ResetMarks:
         return known != wanted
 
     def _touch(self, key: str) -> None:
+        self.lines.changed.add(key)
         if self.touched is not None:
             self.touched.add(key)
 

@@ -29,19 +29,17 @@ from gantry.clock import Clock
 from gantry.metadata import beginnings, byqueue
 from gantry.metadata.beginnings import Began, Beginnings
 from gantry.metadata.marks import ResetMarks
+from gantry.metadata.offsettable import OffsetTable
 from gantry.metadata.pulled import PulledOffsets
 from gantry.metadata.resetplaces import ResetPlaces
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
 from gantry.model import documents, names
 from gantry.model.topic import DataVersion
-from gantry.store.statefile import Lines, line
 
 NOT_COMMITTED = -1
 
-_SPLIT_AT_ONCE = 1000
 _PASSES_MAX = 3
-_SLICE_KEYS = 64  # a third of a millisecond with eight queues each
 # Of a reader that never committed; more queues are not in use, and 65 536 are allowed.
 _QUEUES_MARKED_MAX = 1024
 _CARRIED_ALONG = ("pullOffsetTable",)
@@ -55,7 +53,7 @@ class Offsets:
     def __init__(self, state: State, clock: Clock) -> None:
         self.file = TableFile(state, "consumerOffset.json", self._to_save)
         self._clock = clock
-        self._table: dict[str, dict[int, int]] = {}
+        self._table = OffsetTable({})
         self._carried: dict[str, object] = {}
         self.marks = ResetMarks({})
         self.places = ResetPlaces({})
@@ -78,7 +76,7 @@ class Offsets:
         if queues is None:
             if not self.marks.queues(key):
                 self.begins.put(key, Began(self.log_end(), self._clock.now_ms()))
-            queues = self._table[key] = {}
+            queues = self._table.put(key, {})
         known = queues.get(queue_id, NOT_COMMITTED)
         if known == offset:
             return
@@ -86,6 +84,7 @@ class Offsets:
             self.went_back += 1
         self.firsts += known == NOT_COMMITTED
         queues[queue_id] = offset
+        self._table.lines.changed.add(key)
         self.file.is_changed = True
         if self.touched is not None:
             self.touched.add(key)
@@ -134,7 +133,8 @@ class Offsets:
         self._unmark(key, queue_id)
         if _is_shared(key):
             # Another member begins here as well, if this one goes before it commits.
-            self._table.setdefault(key, {}).setdefault(queue_id, target)
+            (self._table.get(key) or self._table.put(key, {})).setdefault(queue_id, target)
+            self._table.lines.changed.add(key)
         return None
 
     def has_moved(self, group: str, topic: str, queue_id: int) -> None:
@@ -169,21 +169,17 @@ class Offsets:
             topic, _, group = key.partition("@")
             yield group, topic, queues
 
+    def has_room(self, group: str, topic: str) -> bool:
+        """Return whether the table takes offsets of this group in the topic; False when it, or their share, is full."""
+        return f"{topic}@{group}" in self._table or self._table.has_room(topic, group)
+
     def groups_of(self, topic: str) -> list[str]:
         """The groups that ever committed an offset of this topic."""
-        return [key.partition("@")[2] for key in self._table if key.startswith(f"{topic}@")]
+        return self._table.groups_of(topic)
 
     def topics_of(self, group: str) -> list[str]:
         """The topics that the group ever committed an offset of."""
-        return [_topic(key) for key in self._table if key.endswith(f"@{group}") and key.partition("@")[2] == group]
-
-    def split(self, topics: dict[str, list[str]]) -> Iterator[None]:
-        """Fill in the topics of each group, in steps: other tasks may run in between."""
-        for number, key in enumerate(self.keys(), 1):
-            topic, _, group = key.partition("@")
-            topics.setdefault(group, []).append(topic)
-            if number % _SPLIT_AT_ONCE == 0:
-                yield
+        return self._table.topics_of(group)
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Set the offsets of one group in a topic to those of another group."""
@@ -219,10 +215,11 @@ class Offsets:
         """Delete all offsets of a topic that was deleted; a new one of its name has this generation.  Mark the queues,
         at least `queues` of them, for its readers and for all groups that had offsets.
         """
-        known = {key for key in (*self._table, *self.marks.keys()) if key.startswith(f"{topic}@")}
+        known = {key for key in self.marks.keys() if key.startswith(f"{topic}@")}  # noqa: SIM118
+        known |= {f"{topic}@{reader}" for reader in self._table.groups_of(topic)}
         every = range(min(queues, _QUEUES_MARKED_MAX))
         for key in sorted(known.union(f"{topic}@{reader}" for reader in readers)):
-            for queue_id in {*every, *self._table.pop(key, ()), *self.marks.queues(key)}:
+            for queue_id in {*every, *(self._table.take_out(key) or ()), *self.marks.queues(key)}:
                 self.marks.put(key, queue_id, 0)
             self._touch(key)
         self.pulled.forget_topic(topic)
@@ -262,10 +259,10 @@ class Offsets:
 
     def remove_group(self, group: str) -> None:
         """Delete a group's offsets in all topics; it begins like a new group."""
-        mark = f"@{group}"
-        keys = {key for key in (*self._table, *self.marks.keys()) if mark in key and key.split("@")[1:2] == [group]}
+        marked = (key for key in self.marks.keys() if key.split("@")[1:2] == [group])  # noqa: SIM118
+        keys = {*self._table.keys_of_group(group), *marked}
         for key in keys:
-            self._table.pop(key, None)
+            self._table.take_out(key)
             self._touch(key)
         self.marks.remove(keys)
         self.begins.remove(keys)
@@ -273,13 +270,13 @@ class Offsets:
         self.file.is_changed |= bool(keys)
 
     def _touch(self, key: str) -> None:
+        self._table.lines.changed.add(key)
         if self.touched is not None:
             self.touched.add(key)
 
     def value(self, key: str) -> dict[str, int] | None:
         """Return the offsets of a `topic@group` as they are sent to a slave; None when there are none."""
-        queues = self._table.get(key)
-        return None if queues is None else {str(queue_id): offset for queue_id, offset in queues.items()}
+        return self._table.value(key)
 
     def keys(self) -> list[str]:
         """Return the key `topic@group` of every group with offsets in a topic."""
@@ -288,11 +285,11 @@ class Offsets:
     def follow(self, key: str, value: object) -> None:
         """Take over the master's offsets of this `topic@group`; None deletes them.  ValueError: neither."""
         if value is None:
-            self.file.is_changed |= self._table.pop(key, None) is not None
+            self.file.is_changed |= self._table.take_out(key) is not None
             return
         queues = byqueue.numbers(value, f"offsets of {key}")
         if self._table.get(key) != queues:
-            self._table[key] = queues
+            self._table.put(key, queues)
             self.file.is_changed = True
 
     def follow_marks(self, key: str, value: object) -> None:
@@ -316,10 +313,15 @@ class Offsets:
     def head(self) -> dict[str, object]:
         """The document without the offsets."""
         return {
-            "dataVersion": self._version.to_json(),
             "resetOffsetTable": self.marks.to_document(),
             **({_RESETS: self.places.to_document()} if self.places.keys() else {}),
             **({_BEGINS: begins} if (begins := self.begins.to_document()) else {}),
+            **self._rest(),
+        }
+
+    def _rest(self) -> dict[str, object]:
+        return {
+            "dataVersion": self._version.to_json(),
             _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
@@ -342,8 +344,8 @@ class Offsets:
         self.file.save_if_changed()
 
     def saving(self) -> Generator[None, None, bool]:
-        """Make one attempt at `saved`, in slices: 13 ms in all for 24 000 entries.  Later changes may wait for the next
-        save.  Return whether the document was handed to the disk.
+        """Make one attempt at `saved`, in slices that cost what has changed.  Later changes may wait for the next save.
+        Return whether the document was handed over.
         """
         if not self.file.is_changed:
             self.file.save_if_changed()  # what could not be saved
@@ -351,18 +353,18 @@ class Offsets:
         self._close_version()
         self.file.is_changed = False
         # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
-        saves, head = self.file.saves, self.head()
-        entries = Lines()
-        # Leases first: the offset of a handled one may not be saved before the offset that it moved.
-        ordered = sorted(self._table, key=lambda key: (not key.endswith(names.REVIVE_GROUP), key))
-        for number, key in enumerate(ordered, 1):
-            queues = self._table.get(key)
-            if queues is not None:
-                entries.append(line(key, queues))
-            if number % _SLICE_KEYS == 0:
-                yield
+        saves, document = self.file.saves, self._rest()
+        for name, lines, is_always in (
+            ("resetOffsetTable", self.marks.lines, True),
+            (_RESETS, self.places.lines, False),
+            (_BEGINS, self.begins.lines, False),
+            ("offsetTable", self._table.lines, True),
+        ):
+            yield from lines.encode()
+            if (texts := lines.lines()) or is_always:
+                document[name] = texts
         if self.file.saves == saves:
-            self.file.save({"offsetTable": entries, **head})
+            self.file.save(document)
             return True
         # The table was saved meanwhile because offsets were removed: these entries are older.
         self.file.is_changed = True
@@ -380,7 +382,7 @@ class Offsets:
     def _read(self, source: documents.Document) -> None:
         self._version = DataVersion.from_json(source.get("dataVersion"))
         self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
-        self._table = byqueue.read(source, "offsetTable")
+        self._table = OffsetTable(byqueue.read(source, "offsetTable"))
         self.marks = ResetMarks(byqueue.read(source, "resetOffsetTable"))
         self.places = ResetPlaces(byqueue.read(source, _RESETS))
         self.begins = beginnings.read(source, _BEGINS)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from gantry.store.lineblocks import LineBlocks
+
 _KEYS_MAX = 100_000
 
 
@@ -19,6 +21,8 @@ class ResetPlaces:
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:
         self._table = table
+        self.lines = LineBlocks(self.value)
+        self.lines.fill(table)
         self.touched: set[str] | None = None  # changed keys, for replication; None without
 
     def put(self, key: str, queue_id: int, log_offset: int) -> None:
@@ -75,6 +79,7 @@ class ResetPlaces:
         self._table.pop(key, None)
         if queues:
             self._table[key] = queues
+        self.lines.changed.add(key)
         return True
 
     def to_document(self) -> Mapping[str, Mapping[int, int]]:
@@ -82,5 +87,6 @@ class ResetPlaces:
         return {key: dict(queues) for key, queues in self._table.items()}
 
     def _touch(self, key: str) -> None:
+        self.lines.changed.add(key)
         if self.touched is not None:
             self.touched.add(key)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from gantry.errors import StoreError
@@ -19,6 +19,7 @@ from gantry.store.background import Worker
 from gantry.store.disk import Disk
 
 _WHOLE_FILE_BYTES = 1 << 30
+_PIECE_CHARS = 64 << 10
 # A string, or a bare number where a key belongs; strings are matched first so that nothing inside them is touched.
 _encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
@@ -48,7 +49,7 @@ class JsonState:
         self._on_damaged = on_damaged
         self.asked = 0  # tables that save() was given
         self.kept = 0  # of these, up to which the file holds them or newer ones
-        self._waiting: bytes | None = None
+        self._waiting: Contents | None = None
         self._is_saving = False
         self.error: StoreError | None = None
 
@@ -58,7 +59,7 @@ class JsonState:
 
     def save(self, table: Mapping[str, object]) -> None:
         """Have the housekeeper replace the file; `error` is the failure of the last attempt, if it failed."""
-        self._waiting = to_bytes(table)
+        self._waiting = contents_of(table)
         self.asked += 1
         self._submit()
 
@@ -71,7 +72,7 @@ class JsonState:
         # An older table that waits would be given to the housekeeper by the drain, and be written at the same time.
         self._waiting = None
         self._housekeeper.drain()
-        self._waiting = contents = to_bytes(table)
+        self._waiting = contents = contents_of(table)
         _save(self._disk, self._path, contents)
         self._waiting = None
         self.kept = self.asked
@@ -86,7 +87,7 @@ class JsonState:
             # When the housekeeper's queue is full, the next save() replaces this one.
             self._is_saving, self._waiting = False, contents
 
-    def _saved(self, contents: bytes, number: int, error: StoreError | None) -> None:
+    def _saved(self, contents: Contents, number: int, error: StoreError | None) -> None:
         self._is_saving = False
         self.error = error
         if error is None or self._waiting is not None:
@@ -160,17 +161,24 @@ def _quoted(match: re.Match[str]) -> str:
     return match[1] or f'{match[2]}"{match[3]}"{match[4]}'
 
 
-def to_bytes(table: Mapping[str, object]) -> bytes:
-    """The file's contents: keys in order, and a line for each entry of a table in it, so that versions can be compared.
-
-    The encoder that indents is written in Python, and five times as slow as this one.
-    """
-    members = ",\n ".join(f"{_encode(str(key))}: {_lines(table[key])}" for key in sorted(table))
-    return f"{{\n {members}\n}}\n".encode()
-
-
 class Lines(list[str]):
-    """The entries of a table as `line` returns them, in order; large tables are encoded in slices and then saved."""
+    """The entries of a table as `line` returns them, in order, one or more in each text; handed over, never changed.
+
+    Large tables are encoded in slices, and joined by the job that writes them: that would take too long on the loop.
+    """
+
+
+Contents = list["str | Lines"]
+"""A file's text in parts; entries of a `Lines` have a comma between them."""
+
+
+class Encoded(list["str | Lines"]):
+    """A member of a document whose text is made already, in parts like those of a file."""
+
+
+def encode(value: object) -> str:
+    """Return a value's text in a file."""
+    return _encode(value)
 
 
 def line(key: object, value: object) -> str:
@@ -178,16 +186,52 @@ def line(key: object, value: object) -> str:
     return f"{_encode(str(key))}: {_encode(value)}"
 
 
-def _lines(value: object) -> str:
-    if isinstance(value, Mapping):
-        value = Lines(line(key, value[key]) for key in sorted(value))
-    elif not isinstance(value, Lines):
-        return _encode(value)
-    entries = ",\n  ".join(value)
-    return f"{{\n  {entries}\n }}" if value else "{}"
+def to_bytes(table: Mapping[str, object]) -> bytes:
+    """The file's contents, in one piece; see `contents_of`."""
+    return b"".join(pieces(contents_of(table)))
 
 
-def replace(disk: Disk, path: str, contents: bytes, for_newest: bool = False) -> None:
+def contents_of(table: Mapping[str, object]) -> Contents:
+    """The file's contents: keys in order, and a line for each entry of a table in it, so that versions can be compared.
+
+    The encoder that indents is written in Python, and five times as slow as this one.
+    """
+    contents: Contents = []
+    between = "{\n "
+    for key in sorted(table):
+        value = table[key]
+        if isinstance(value, Mapping):
+            value = Lines(line(one, value[one]) for one in sorted(value))
+        head = f"{between}{_encode(str(key))}: "
+        if isinstance(value, Encoded):
+            contents += [head, *value]
+        elif not isinstance(value, Lines):
+            contents.append(head + _encode(value))
+        elif value:
+            contents += [head + "{\n  ", value, "\n }"]
+        else:
+            contents.append(head + "{}")
+        between = ",\n "
+    contents.append("\n}\n" if contents else "{\n \n}\n")
+    return contents
+
+
+def pieces(contents: Contents) -> Iterator[bytes]:
+    """The contents in pieces that take some 50 us to join: a thread that joins keeps the loop for as long."""
+    parts: list[str] = []
+    chars = 0
+    for part in contents:
+        texts = [part] if isinstance(part, str) else part
+        for number, text in enumerate(texts):
+            parts.append(f",\n  {text}" if number else text)
+            chars += len(text)
+            if chars > _PIECE_CHARS:
+                yield "".join(parts).encode()
+                parts, chars = [], 0
+    yield "".join(parts).encode()
+
+
+def replace(disk: Disk, path: str, contents: bytes | Contents, for_newest: bool = False) -> None:
     """Atomically and durably give a file new contents; the old ones become the backup.
 
     for_newest: the file is read by `read_newest`.  The name of the new file is then durable before the old one is
@@ -202,7 +246,10 @@ def replace(disk: Disk, path: str, contents: bytes, for_newest: bool = False) ->
     disk.unlink(unfinished)
     file = disk.open(unfinished, create=True)
     try:
-        file.pwrite(contents, 0)
+        at = 0
+        for piece in (contents,) if isinstance(contents, bytes) else pieces(contents):
+            file.pwrite(piece, at)
+            at += len(piece)
         file.sync_data()
     finally:
         file.close()
@@ -214,7 +261,7 @@ def replace(disk: Disk, path: str, contents: bytes, for_newest: bool = False) ->
     disk.sync_folder(_folder(path))
 
 
-def _save(disk: Disk, path: str, contents: bytes) -> None:
+def _save(disk: Disk, path: str, contents: Contents) -> None:
     disk.make_folders(_folder(path))
     replace(disk, path, contents)
 
