@@ -5,6 +5,7 @@ First offsets and granted locks are durable before they are answered, in a group
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,8 @@ def make_progress(
         return await durably.caught_up()
 
     async def save_locks() -> bool:
-        await locks.saved()
+        for _ in locks.saving(always=True):
+            await asyncio.sleep(0)
         return await durably.caught_up()
 
     firsts = SavedTogether(lambda: offsets.firsts, save_offsets)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 DEAD_MS_MAX = 24 * 3_600_000
 _LOOK_EVERY_MS = 60_000
-_LOOKED_AT_ONCE = 500
+_LOOKED_AT_ONCE = 200
 _ENTRIES_MAX = 50_000  # dead ones included
 _CHARS_MAX = 8 << 20  # of all expressions; some 50 bytes each when compiled
 _DEAD_BEFORE_START_MS = 30_000  # RocketMQ's guess of when the consumers of a stopped broker left

@@ -22,7 +22,6 @@ Every call gets the time, in seconds that never go back.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -110,7 +109,7 @@ class QueueLocks:
         self.counts.expired += held is not None
         self.counts.granted += 1
         self._groups.setdefault(group, {})[key] = QueueOwner(client_id, now, self.counts.granted)
-        self._touch(group)
+        self._touch(group, key)
         return True
 
     def unlock(self, group: str, client_id: str, key: Key) -> bool:
@@ -157,16 +156,12 @@ class QueueLocks:
             if is_wanted:
                 self._tell(group)
 
-    async def saved(self) -> None:
-        """Hand the document to the disk, with all changes before the call, in slices."""
-        # Also when nothing changed: a save that is under way may have what this call is about, and not have ended.
-        self.file.is_changed = True
-        for _ in self.saving():
-            await asyncio.sleep(0)
+    def saving(self, *, always: bool = False) -> Iterator[None]:
+        """Save the document when something changed, in slices.
 
-    def saving(self) -> Iterator[None]:
-        """Save the document when something changed, in slices."""
-        if not self.file.is_changed:
+        always: also when nothing changed, because a save that is under way may have it, and not have ended.
+        """
+        if not always and not self.file.is_changed:
             self.file.save_if_changed()  # what could not be saved
             return
         self.file.is_changed = False

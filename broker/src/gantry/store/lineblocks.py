@@ -97,10 +97,10 @@ class LineBlocks(Generic[_Key]):
         for _ in range(count):
             key = self._taking.pop()
             place = self._place.get(key)
-            if place is not None:
-                self._stale[place] = None
-            elif self._value_of(key) is not None:
+            if place is None:
                 self._enter(key)
+            else:
+                self._stale[place] = None
 
     def _enter(self, key: _Key) -> None:
         place = self._place[key] = _FIRST if self._is_first(key) else self._room(self._part_of(key))

@@ -249,9 +249,7 @@ class ClientsConfig:
         "How long an orderly consumer holds a queue without renewing. RocketMQ's clients renew every 20 s and stop "
         "30 s after their last renewal.",
     )
-    queue_locks_max: int = number(
-        200_000, 1, 10_000_000, "locks", "Largest number of queues that are locked; a group as many as are left."
-    )
+    queue_locks_max: int = number(200_000, 1, 10_000_000, "locks", "Largest number of queues that are locked.")
 
 
 class TransactionProfile(enum.StrEnum):
