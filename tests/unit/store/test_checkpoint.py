@@ -180,3 +180,21 @@ def test_readers_see_the_same_before_while_and_after_it_is_written(tmp_path: Pat
         background.step()
     assert all(one == seen[0] for one in seen) and len(seen[0][1]) == 20
     assert len(read_queue(tmp_path, "orders", 0)) >= 20
+
+
+def test_a_cycle_that_the_housekeeper_does_not_take_leaves_its_work_to_the_next(tmp_path: Path) -> None:
+    clock, background = SimClock(), InlineBackground(at_once=False)
+    store = opened(small(tmp_path, flush_full_ms=1000), clock, background)
+    store.append([message()])
+    checkpoint = store._checkpoint
+    store._index.dropped.append(str(tmp_path / "old"))
+    (tmp_path / "old").write_bytes(b"")
+    while background.housekeeper.submit(lambda: None):
+        pass
+    checkpoint.want_base()
+    checkpoint.begin(0, 0, lambda error: None)
+    assert store._index.dropped == [str(tmp_path / "old")] and checkpoint._wants_base
+    background.housekeeper.drain()
+    checkpoint.begin(0, 0, lambda error: None)
+    background.housekeeper.drain()
+    assert not (tmp_path / "old").exists() and not checkpoint._wants_base

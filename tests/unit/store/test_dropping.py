@@ -4,6 +4,9 @@ import os
 from itertools import pairwise
 from pathlib import Path
 
+import pytest
+
+from gantry.store import queuetable
 from gantry.store.dropping import HANG_S, INTERVAL_S
 from gantry.store.settings import Flush
 from gantry.store.store import Store
@@ -91,3 +94,21 @@ def test_by_hand_only_what_is_old_enough_goes_and_a_survey_says_so_before(tmp_pa
     _ticks(store, clock, 5)
     assert store.stats().log_start == 16384 and store.retention.waiting == 1
     assert store.retention.carry_below() == 2 * 16384
+
+
+def test_many_queues_are_looked_at_in_slices_and_each_loses_its_old_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queuetable, "_SLICE_COST", 200)
+    clock = SimClock()
+    store = opened(small(tmp_path), clock)
+    for _ in range(20):
+        store.append([message(queue_id=queue_id) for queue_id in range(20)])
+    store.append([message(topic="other", queue_id=queue_id) for queue_id in range(300)])
+    _ticks(store, clock, 5, 1)
+    slices = list(store._table.drop_before(store.written.offset))
+    assert len(slices) >= 20 * 50 // 200
+    paths = [path for found in slices for path in found]
+    assert len(paths) == len(set(paths)) == 20 * 2, "two full files of each queue; the last one stays"
+    assert max(map(len, slices)) <= 2 * (200 // 50 + 1)
+    assert all(queue.first == 16 for queue in store._table if queue.topic == "orders")

@@ -197,6 +197,12 @@ class Checkpoint:
         job = partial(self.reserve.carry_out, partial(self._write, picture))
         if not self._housekeeper.submit(job, partial(self._written, picture, begun_s, done)):
             self._running = False
+            self._give_back(picture)
+
+    def _give_back(self, picture: _Picture) -> None:
+        """Have the next cycle write what this one did not, beside what it takes anew."""
+        self._index.dropped += picture.dropped
+        self._wants_base = self._wants_base or picture.base is not None
 
     def _where(self, flushed: int, complete: int, clean: bool) -> tuple[RecoveryPoint, JavaCheckpoint]:
         """Return what a start reads first: our recovery point and RocketMQ's checkpoint."""
@@ -235,8 +241,7 @@ class Checkpoint:
             self._work = self._settle(picture, begun_s, done)
             self.go_on()
             return
-        self._index.dropped += picture.dropped
-        self._wants_base = self._wants_base or picture.base is not None
+        self._give_back(picture)
         self._rest(begun_s)
         done(error)
 

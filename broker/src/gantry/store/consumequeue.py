@@ -142,6 +142,12 @@ class ConsumeQueue:
         del self._tail[: len(tail.entries)]
         self.stored += len(tail.entries) // ENTRY_BYTES
 
+    @property
+    def has_files_before_its_last(self) -> bool:
+        """Whether it has files that may go some day: the last one always stays."""
+        count = self._files.file_entries
+        return self.first - self.first % count < (max(self.stored, 1) - 1) // count * count
+
     def drop_before(self, log_start: int) -> list[int]:
         """First indexes of files whose records are all gone, to be unlinked; the last file always stays."""
         keep = self.min_offset(log_start)

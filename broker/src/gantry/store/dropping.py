@@ -13,7 +13,7 @@ after two minutes (RocketMQ's destroyMapedFileIntervalForcibly), so that the rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -55,6 +55,8 @@ class Dropping:
         self._base_end = 0  # what a table that was written by itself knows
         self._is_saving = False
         self._unlink: list[str] = []
+        self._search: Iterator[list[str]] | None = None
+        self._is_search_due = False
         self._lingering: list[_Lingering] = []
         self._on_lingering: Callable[[int], None] = lambda start: None
         self._on_hung: Callable[[int], None] = lambda start: None
@@ -113,12 +115,31 @@ class Dropping:
     def drop_derived(self) -> None:
         """Drop queue and index files of which all records are gone."""
         self._derived.index.drop_before(self._log.start)
-        self._unlink += self._derived.table.drop_before(self._log.start)
-        # A start compares with the table where each queue's files begin.
-        self._checkpoint.want_base()
+        if self._search is None:
+            self._search = self._derived.table.drop_before(self._log.start)
+        else:
+            self._is_search_due = True
+        self._search_on()
+
+    def _search_on(self) -> None:
+        """One slice of the search for queue files of which all records are gone."""
+        if self._search is None:
+            return
+        found = next(self._search, None)
+        if found is not None:
+            self._unlink += found
+            # A start compares with the table where each queue's files begin.
+            self._checkpoint.want_base()
+            return
+        self._search = None
+        if self._is_search_due:
+            # The log was cut again meanwhile.
+            self._is_search_due = False
+            self._search = self._derived.table.drop_before(self._log.start)
 
     def tick(self) -> None:
-        """Unlink the files of dropped segments, and check which segments linger."""
+        """Look for queue files that go too, unlink the files of dropped segments, and check which segments linger."""
+        self._search_on()
         paths, self._unlink = self._unlink, []
         if paths and not self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
             self._unlink = paths

@@ -20,6 +20,9 @@ from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
 QueueKey = tuple[str, int]
+# A look at a queue takes a microsecond; a search in its files fifty, and more where one has to be opened.
+_SEARCH_COST = 50
+_SLICE_COST = 2500
 
 
 class QueueTable:
@@ -132,17 +135,28 @@ class QueueTable:
         if queue is not None:
             self.tail_bytes -= (queue.next - queue.stored) * ENTRY_BYTES
 
-    def drop_before(self, log_start: int) -> list[str]:
-        """Forget queue files whose records are all gone, and gravestones that the log has passed; paths to unlink."""
-        paths: list[str] = []
-        for queue in self._queues.values():
-            dropped = queue.drop_before(log_start)
-            if dropped:
-                self.files.forget(queue.folder)
-                paths += [filenames.by_offset(queue.folder, first * ENTRY_BYTES) for first in dropped]
+    def drop_before(self, log_start: int) -> Iterator[list[str]]:
+        """Forget queue files whose records are all gone, and gravestones that the log has passed; paths to unlink.
+
+        In slices, some milliseconds each: a queue of one file costs a look, others a search in an old file.  Queues
+        that are deleted in between are left out.
+        """
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
         self.generations.forget(log_start, {topic for topic, _ in self._queues})
-        return paths
+        paths: list[str] = []
+        cost = 0
+        for key, queue in list(self._queues.items()):
+            cost += 1
+            if queue.has_files_before_its_last and self._queues.get(key) is queue:
+                cost += _SEARCH_COST
+                dropped = queue.drop_before(log_start)
+                if dropped:
+                    self.files.forget(queue.folder)
+                    paths += [filenames.by_offset(queue.folder, first * ENTRY_BYTES) for first in dropped]
+            if cost >= _SLICE_COST:
+                yield paths
+                paths, cost = [], 0
+        yield paths
 
     def base(self, log_end: int) -> QueueBase:
         """The queue-base table of the records that end at or below log_end."""

@@ -16,6 +16,7 @@ CONSUMERS = "consumers of other topics"
 
 _GROUPS_MAX = 10_000
 _TOPICS_MAX = 1_000
+_NAMES_MAX = 100_000  # topics of all groups; some 100 bytes each
 
 
 class GroupRule:
@@ -25,6 +26,8 @@ class GroupRule:
         self.groups: dict[str, dict[str, None]] = {}  # by group: the topics that it sent halves for
         self.violations: dict[tuple[str, str], int] = {}
         self._say = say
+        self._names = 0
+        self._unknown: set[str] = set()  # groups that sent for more topics than are kept
 
     def note_half(self, group: str, topic: str) -> None:
         """Record that this group sends transactions for a topic."""
@@ -33,8 +36,14 @@ class GroupRule:
             if len(self.groups) >= _GROUPS_MAX:
                 return
             topics = self.groups[group] = {}
-        if topic not in topics and len(topics) < _TOPICS_MAX:
+        if topic in topics:
+            return
+        if len(topics) < _TOPICS_MAX and self._names < _NAMES_MAX:
             topics[topic] = None
+            self._names += 1
+        else:
+            # Its other topics are not known, so nothing can be said of its consumers.
+            self._unknown.add(group)
 
     def note_plain(self, group: str) -> None:
         """Count a violation when a group that sends transactions sent a message that is not a half."""
@@ -44,7 +53,8 @@ class GroupRule:
     def look_at_consumers(self, subscribed: Callable[[str], Iterable[str]]) -> Iterator[None]:
         """Check consumers that are online, a group at a time; `subscribed` returns the topics of a consumer group."""
         for group, topics in list(self.groups.items()):
-            if any(topic not in topics and not topic.startswith("%") for topic in subscribed(group)):
+            others = (one for one in subscribed(group) if one not in topics and not one.startswith("%"))
+            if group not in self._unknown and any(others):
                 self._violate(group, CONSUMERS)
             yield
 
