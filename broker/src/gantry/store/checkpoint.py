@@ -200,7 +200,7 @@ class Checkpoint:
             self._give_back(picture)
 
     def _give_back(self, picture: _Picture) -> None:
-        """Have the next cycle write what this one did not, beside what it takes anew."""
+        """Have the next cycle write what this one did not, beside what it takes then."""
         self._index.dropped += picture.dropped
         self._wants_base = self._wants_base or picture.base is not None
 
