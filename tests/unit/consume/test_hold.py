@@ -333,26 +333,3 @@ def test_nothing_is_left_behind_in_the_tables() -> None:
     waiting.held.release_all()
     held = waiting.held
     assert (held._by_queue, held._by_connection, held._by_slot) == ({}, {}, {})
-
-
-@pytest.mark.parametrize(
-    "leave", ["on_dispatched", "sweep", "release_topic", "release_group", "release_all", "connection_closed", "slices"]
-)
-def test_every_way_out_makes_room(leave: str) -> None:
-    waiting = Waiting(held_max=2000)
-    connection = FakeConnection()
-    count = 1500 if leave == "slices" else 20
-    for opaque in range(count):
-        waiting.hold(opaque, connection=connection)
-    assert len(waiting.held) == count and waiting.held._units >= count
-    ways: dict[str, Callable[[], object]] = {
-        "on_dispatched": waiting.arrive,
-        "sweep": lambda: waiting.sweep(100.0),
-        "release_topic": lambda: waiting.held.release_topic("T"),
-        "release_group": lambda: waiting.held.release_group("T", 0, ""),
-        "release_all": waiting.held.release_all,
-        "connection_closed": lambda: waiting.held.connection_closed(connection),  # type: ignore[arg-type]
-        "slices": waiting.arrive,
-    }
-    ways[leave]()
-    assert (len(waiting.held), waiting.held._units) == (0, 0)
