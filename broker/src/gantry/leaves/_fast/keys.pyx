@@ -60,12 +60,13 @@ cdef inline long long _i64(const unsigned char* at) noexcept nogil:
 cdef int _add(bytearray found, Py_ssize_t first, unsigned int value, Entry entry) except -1:
     """Add a hash of the record whose keys begin at byte `first`, unless it is there; how many the record has then."""
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(found)
-    cdef Py_ssize_t known
+    cdef Py_ssize_t known = first  # no `range`: with a step from an enum it is an object, for each key
     cdef unsigned char* at = <unsigned char*>PyByteArray_AS_STRING(found)
     cdef unsigned int key_hash = <unsigned int>_positive(value)
-    for known in range(first, size, STEP):
+    while known < size:
         if _u32(at + known) == key_hash:
             return <int>((size - first) // STEP)
+        known += STEP
     PyByteArray_Resize(found, size + STEP)
     at = <unsigned char*>PyByteArray_AS_STRING(found) + size
     at = _put32(at, key_hash)
