@@ -6,10 +6,11 @@ What is not plain (a number that is none, text beyond ASCII, a record that is od
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp
 
 from gantry.leaves import delays as pure
 from gantry.leaves._fast.halves cimport message_of
+from gantry.leaves._fast.octets cimport put_bytes, put_decimal, put_u32, put_u64, read_i64, read_u32
 from gantry.leaves._fast.properties cimport is_ascii
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves._fast.requests cimport Send
@@ -112,27 +113,6 @@ cdef long long _digits(Value value, Py_ssize_t digits_max) noexcept nogil:
     return number
 
 
-cdef inline char* _put(char* at, const void* data, Py_ssize_t length) noexcept nogil:
-    memcpy(at, data, <size_t>length)
-    return at + length
-
-
-cdef char* _put_number(char* at, long long value) noexcept nogil:
-    """Write a number that is not negative in decimal, at most 19 characters."""
-    cdef char digits[20]
-    cdef int n = 0
-    while value >= 10:
-        digits[n] = <char>(c"0" + value % 10)
-        value //= 10
-        n += 1
-    digits[n] = <char>(c"0" + value)
-    while n >= 0:
-        at[0] = digits[n]
-        at += 1
-        n -= 1
-    return at
-
-
 cdef long long _time(Value* asked, long long now_ms) noexcept nogil:
     """The time that the first of the values asks for; -1 when none does."""
     cdef int i
@@ -167,16 +147,16 @@ cdef bytes _hidden(Send send, bint by_level, long long number):
             mark = <const unsigned char*>memchr(at, 1, <size_t>(stop - at))
             which = _which(at, (stop if mark == NULL else mark) - at)
             if which < 0 or (which < ASKED and not by_level):
-                to = _put(to, at, stop - at)
+                to = put_bytes(to, at, stop - at)
                 to[0] = 2
                 to += 1
         at = stop + 1
-    to = _put(to, b"DELAY\x01", 6) if by_level else _put(to, b"TIMER_OUT_MS\x01", 13)
-    to = _put_number(to, number)
-    to = _put(to, b"\x02REAL_TOPIC\x01", 12)
-    to = _put(to, topic, topic_bytes)
-    to = _put(to, b"\x02REAL_QID\x01", 10)
-    to = _put_number(to, send.queue_id)
+    to = put_bytes(to, b"DELAY\x01", 6) if by_level else put_bytes(to, b"TIMER_OUT_MS\x01", 13)
+    to = put_decimal(to, number)
+    to = put_bytes(to, b"\x02REAL_TOPIC\x01", 12)
+    to = put_bytes(to, topic, topic_bytes)
+    to = put_bytes(to, b"\x02REAL_QID\x01", 10)
+    to = put_decimal(to, send.queue_id)
     to[0] = 2
     return PyBytes_FromStringAndSize(PyBytes_AS_STRING(made), to + 1 - PyBytes_AS_STRING(made))
 
@@ -295,14 +275,14 @@ def handles(sends, str topic, str broker):
             found.append(handle(send.properties, broker))
             continue
         plain = PyBytes_FromStringAndSize(NULL, 6 + real.length + broker_bytes + due.length + key.length)
-        to = _put(PyBytes_AS_STRING(plain), b"v1 ", 3)
-        to = _put(to, real.at, real.length)
+        to = put_bytes(PyBytes_AS_STRING(plain), b"v1 ", 3)
+        to = put_bytes(to, real.at, real.length)
         to[0] = c" "
-        to = _put(to + 1, broker_at, broker_bytes)
+        to = put_bytes(to + 1, broker_at, broker_bytes)
         to[0] = c" "
-        to = _put(to + 1, due.at, due.length)
+        to = put_bytes(to + 1, due.at, due.length)
         to[0] = c" "
-        _put(to + 1, key.at, key.length)
+        put_bytes(to + 1, key.at, key.length)
         found.append(_base64(<const unsigned char*>PyBytes_AS_STRING(plain), PyBytes_GET_SIZE(plain)))
     return found
 
@@ -361,26 +341,6 @@ def codes(entries, levels_ms):
     return found
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
-cdef inline void _put32(unsigned char* at, unsigned int value) noexcept nogil:
-    at[0] = <unsigned char>(value >> 24)
-    at[1] = <unsigned char>(value >> 16)
-    at[2] = <unsigned char>(value >> 8)
-    at[3] = <unsigned char>value
-
-
-cdef inline void _put64(unsigned char* at, unsigned long long value) noexcept nogil:
-    _put32(at, <unsigned int>(value >> 32))
-    _put32(at + 4, <unsigned int>value)
-
-
 def pack_coded(entries, found):
     """The packed queue entries of these records; see the pure twin."""
     cdef Py_ssize_t count = len(entries), i = 0
@@ -393,9 +353,9 @@ def pack_coded(entries, found):
     out = PyBytes_FromStringAndSize(NULL, ENTRY_BYTES * count)
     at = <unsigned char*>PyBytes_AS_STRING(out)
     for entry in entries:
-        _put64(at, <unsigned long long>entry.log_offset)
-        _put32(at + 8, <unsigned int>entry.size)
-        _put64(at + 12, <unsigned long long><long long>numbers[i])
+        put_u64(at, <unsigned long long>entry.log_offset)
+        put_u32(at + 8, <unsigned int>entry.size)
+        put_u64(at + 12, <unsigned long long><long long>numbers[i])
         at += ENTRY_BYTES
         i += 1
     return out
@@ -418,8 +378,8 @@ def entries_at(buffer, Py_ssize_t at, Py_ssize_t count, long long first, offsets
             if offset < first or offset - first >= count:
                 break
             place = base + (offset - first) * ENTRY_BYTES
-            code = _i64(place + 12)
-            found.append((_i64(place), <int>_u32(place + 8), code & ~(LEASE | RETIME) if code >= RETIME else code))
+            code = read_i64(place + 12)
+            found.append((read_i64(place), <int>read_u32(place + 8), code & ~(LEASE | RETIME) if code >= RETIME else code))
     finally:
         PyBuffer_Release(&memory)
     return found
@@ -458,7 +418,7 @@ def deliveries(buffer, long long base, found, str hidden):
             send = None
             if 0 <= at and MINIMUM <= size <= memory.len - at:
                 place = <const unsigned char*>memory.buf + at
-                if <int>_u32(place) == size and _i64(place + 28) == log_offset:
+                if <int>read_u32(place) == size and read_i64(place + 28) == log_offset:
                     send = message_of(place, <Py_ssize_t>size)
                     if send is None:
                         send = _odd(buffer, at, size)

@@ -11,6 +11,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memcmp, memcpy
 
 from gantry.leaves import frames as pure
+from gantry.leaves._fast.octets cimport put_bytes, put_decimal, put_u32, read_u32
 from gantry.leaves._fast.properties cimport scan_into
 from gantry.leaves._fast.requests cimport End, Pull, Send
 from gantry.leaves._fast.scan cimport Head, Text, read_integer, scan_binary, scan_json, unescape
@@ -52,10 +53,6 @@ cdef enum:
     FIELD_NAMES = 127
 cdef list known = [""] * KNOWN
 cdef list field_names = [""] * FIELD_NAMES
-
-
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
 
 
 cdef str _name(Text text):
@@ -385,8 +382,8 @@ cpdef tuple decode(object buffer, Py_ssize_t start, Py_ssize_t end):
             raise ValueError(f"frames: [{start}, {end}) of a buffer of {view.len} bytes")
         base = <const unsigned char*>view.buf
         while end - start >= 8:
-            length = _u32(base + start)
-            header_bytes = _u32(base + start + 4) & 0xFFFFFF
+            length = read_u32(base + start)
+            header_bytes = read_u32(base + start + 4) & 0xFFFFFF
             serialization = base[start + 4]
             if length < 4 or length > <unsigned int>(FRAME_MAX - 4) or header_bytes > length - 4 or serialization > 1:
                 return pure.decode(buffer, start, end)  # says what is wrong with it
@@ -413,40 +410,6 @@ cdef bint _is_plain(bytes text):
         if at[i] < 0x20 or at[i] > 0x7E or at[i] == c'\"' or at[i] == c"\\":
             return False
     return True
-
-
-cdef inline void _put_u32(unsigned char* at, unsigned int value) noexcept nogil:
-    at[0] = <unsigned char>(value >> 24)
-    at[1] = <unsigned char>(value >> 16)
-    at[2] = <unsigned char>(value >> 8)
-    at[3] = <unsigned char>value
-
-
-cdef inline unsigned char* _put_text(unsigned char* at, const char* text, Py_ssize_t n) noexcept nogil:
-    memcpy(at, text, <size_t>n)
-    return at + n
-
-
-cdef unsigned char* _put_number(unsigned char* at, long long value) noexcept nogil:
-    """Write a number in decimal, at most 20 characters."""
-    cdef unsigned char digits[20]
-    cdef int n = 0
-    cdef unsigned long long rest = <unsigned long long>value
-    if value < 0:
-        at[0] = c"-"
-        at += 1
-        rest = 0 - rest
-    while rest >= 10:
-        digits[n] = <unsigned char>(c"0" + rest % 10)
-        rest //= 10
-        n += 1
-    at[0] = <unsigned char>(c"0" + rest)
-    at += 1
-    while n:
-        n -= 1
-        at[0] = digits[n]
-        at += 1
-    return at
 
 
 cdef unsigned char* _put_hex(unsigned char* at, unsigned long long value) noexcept nogil:
@@ -477,23 +440,23 @@ cdef bytes _prefix_of(bytes store_host, str region):
 
 cdef inline unsigned char* _put_place(unsigned char* at, Send first) noexcept:
     """Write the queue and the queue offset of a stored message, behind its id."""
-    at = _put_text(at, b'","queueId":"', 13)
-    at = _put_number(at, first.queue_id)
-    at = _put_text(at, b'","queueOffset":"', 17)
-    return _put_number(at, first.queue_offset)
+    at = put_bytes(at, b'","queueId":"', 13)
+    at = put_decimal(at, first.queue_id)
+    at = put_bytes(at, b'","queueOffset":"', 17)
+    return put_decimal(at, first.queue_offset)
 
 
 cdef inline int _end_stored(unsigned char* start, unsigned char* at, long long opaque) noexcept:
     """Write what follows the unique key, and the lengths in front; return the bytes of the frame."""
     cdef int n
-    at = _put_text(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)
-    at = _put_number(at, opaque)
-    at = _put_text(at, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
-    at = _put_number(at, VERSION_NUMBER)
+    at = put_bytes(at, b'"},"flag":1,"language":"PYTHON","opaque":', 41)
+    at = put_decimal(at, opaque)
+    at = put_bytes(at, b',"serializeTypeCurrentRPC":"JSON","version":', 44)
+    at = put_decimal(at, VERSION_NUMBER)
     at[0] = c"}"
     n = <int>(at + 1 - start)
-    _put_u32(start, <unsigned int>(n - 4))
-    _put_u32(start + 4, <unsigned int>(n - 8))
+    put_u32(start, <unsigned int>(n - 4))
+    put_u32(start + 4, <unsigned int>(n - 8))
     return n
 
 
@@ -512,20 +475,20 @@ def encode_joint_reply(opaque, sends, bytes store_host, str region):
         room += host_bytes + 18 + PyBytes_GET_SIZE(send.unique_key)
     reply = PyBytes_FromStringAndSize(NULL, room)
     start = <unsigned char*>PyBytes_AS_STRING(reply)
-    at = _put_text(start + 8, PyBytes_AS_STRING(prefix), prefix_bytes)
+    at = put_bytes(start + 8, PyBytes_AS_STRING(prefix), prefix_bytes)
     for send in sends:
         if number:
-            at = _put_text(at, b",", 1)
-            at = _put_text(at, PyBytes_AS_STRING(host), host_bytes)
+            at = put_bytes(at, b",", 1)
+            at = put_bytes(at, PyBytes_AS_STRING(host), host_bytes)
         at = _put_hex(at, <unsigned long long>send.log_offset)
         number += 1
     at = _put_place(at, sends[0])
-    at = _put_text(at, b'","transactionId":"', 19)
+    at = put_bytes(at, b'","transactionId":"', 19)
     number = 0
     for send in sends:
         if number:
-            at = _put_text(at, b",", 1)
-        at = _put_text(at, PyBytes_AS_STRING(send.unique_key), PyBytes_GET_SIZE(send.unique_key))
+            at = put_bytes(at, b",", 1)
+        at = put_bytes(at, PyBytes_AS_STRING(send.unique_key), PyBytes_GET_SIZE(send.unique_key))
         number += 1
     return reply[: _end_stored(start, at, opaque)]
 
@@ -563,10 +526,10 @@ def encode_send_replies(sends, bytes store_host, str region, handles=()):
         at = _put_hex(start + 8 + prefix_bytes, <unsigned long long>send.log_offset)
         at = _put_place(at, send)
         if handle_bytes:
-            at = _put_text(at, b'","recallHandle":"', 18)
-            at = _put_text(at, PyBytes_AS_STRING(handle), handle_bytes)
-        at = _put_text(at, b'","transactionId":"', 19)
-        at = _put_text(at, PyBytes_AS_STRING(send.unique_key), unique_bytes)
+            at = put_bytes(at, b'","recallHandle":"', 18)
+            at = put_bytes(at, PyBytes_AS_STRING(handle), handle_bytes)
+        at = put_bytes(at, b'","transactionId":"', 19)
+        at = put_bytes(at, PyBytes_AS_STRING(send.unique_key), unique_bytes)
         end += _end_stored(start, at, send.opaque)
     PyByteArray_Resize(out, end)
     return out
@@ -591,12 +554,12 @@ def encode_end_replies(ends):
     for end in ends:
         if end.rpc_flag & 2:
             continue
-        at = _put_text(start + 8, PyBytes_AS_STRING(success_head), head)
-        at = _put_number(at, end.opaque)
-        at = _put_text(at, PyBytes_AS_STRING(success_tail), tail)
+        at = put_bytes(start + 8, PyBytes_AS_STRING(success_head), head)
+        at = put_decimal(at, end.opaque)
+        at = put_bytes(at, PyBytes_AS_STRING(success_tail), tail)
         n = <int>(at - start)
-        _put_u32(start, <unsigned int>(n - 4))
-        _put_u32(start + 4, <unsigned int>(n - 8))
+        put_u32(start, <unsigned int>(n - 4))
+        put_u32(start + 4, <unsigned int>(n - 8))
         start += n
         used += n
         count += 1

@@ -13,6 +13,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memchr, memcmp, memcpy
 
 from gantry.leaves import halves as pure
+from gantry.leaves._fast.octets cimport read_i64, read_u32
 from gantry.leaves._fast.properties cimport is_ascii, scan_into
 from gantry.leaves._fast.requests cimport Send
 from gantry.leaves.halves import (
@@ -258,17 +259,9 @@ def disguise_run(sends, str topic, Py_ssize_t group_bytes_max):
     return queues
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
 cdef Send message_of(const unsigned char* at, Py_ssize_t left):
     """The message of a V1 or V2 record with an ASCII topic that is good in every respect, or None."""
-    cdef unsigned int size = _u32(at), magic = _u32(at + 4), sys_flag = _u32(at + 36), body_bytes
+    cdef unsigned int size = read_u32(at), magic = read_u32(at + 4), sys_flag = read_u32(at + 36), body_bytes
     cdef Py_ssize_t born = 8, store = 8, body_at, topic_at, topic_bytes, properties_at
     cdef Send send
     if size < MINIMUM or <Py_ssize_t>size > left or (magic != V1 and magic != V2):
@@ -280,9 +273,9 @@ cdef Send message_of(const unsigned char* at, Py_ssize_t left):
     body_at = HEAD_BYTES - 16 + born + store
     if body_at + 3 > <Py_ssize_t>size:
         return None
-    body_bytes = _u32(at + body_at - 4)
+    body_bytes = read_u32(at + body_at - 4)
     topic_at = body_at + <Py_ssize_t>body_bytes + (1 if magic == V1 else 2)
-    if topic_at > <Py_ssize_t>size or _u32(at + 12) > 0x7FFFFFFF or _i64(at + 20) < 0:
+    if topic_at > <Py_ssize_t>size or read_u32(at + 12) > 0x7FFFFFFF or read_i64(at + 20) < 0:
         return None
     topic_bytes = at[topic_at - 1]
     if magic == V2:
@@ -304,13 +297,13 @@ cdef Send message_of(const unsigned char* at, Py_ssize_t left):
     send.queue_offset = send.log_offset = -1
     send.size = 0
     send.topic = _text(Value(at + topic_at, topic_bytes), True)
-    send.queue_id = <int>_u32(at + 12)
-    send.flag = <int>_u32(at + 16)
+    send.queue_id = <int>read_u32(at + 12)
+    send.flag = <int>read_u32(at + 16)
     send.sys_flag = <int>sys_flag
-    send.born_ms = _i64(at + 40)
+    send.born_ms = read_i64(at + 40)
     send.born_host = PyBytes_FromStringAndSize(<const char*>at + 48, born)
-    send.reconsume_times = <int>_u32(at + 56 + born + store)
-    send.prepared_offset = _i64(at + 60 + born + store)
+    send.reconsume_times = <int>read_u32(at + 56 + born + store)
+    send.prepared_offset = read_i64(at + 60 + born + store)
     send.body = PyBytes_FromStringAndSize(<const char*>at + body_at, <Py_ssize_t>body_bytes)
     scan_into(
         send, PyBytes_FromStringAndSize(<const char*>at + properties_at, <Py_ssize_t>size - properties_at)

@@ -7,6 +7,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memchr, memcpy
 
 from gantry.leaves import keys as pure
+from gantry.leaves._fast.octets cimport put_u32, put_u64, read_i64, read_u32
 from gantry.leaves._fast.properties cimport is_ascii, java_hash_utf8
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves.keys import ENTRY, ENTRY_BYTES, FOUND, FOUND_BYTES, SLOT, SLOTS_PER_PAGE, hash_of, keys_of
@@ -37,26 +38,6 @@ cdef inline long long _positive(unsigned int value) noexcept nogil:
     return -signed_value if signed_value < 0 else signed_value
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline unsigned char* _put32(unsigned char* at, unsigned int value) noexcept nogil:
-    at[0] = <unsigned char>(value >> 24)
-    at[1] = <unsigned char>(value >> 16)
-    at[2] = <unsigned char>(value >> 8)
-    at[3] = <unsigned char>value
-    return at + 4
-
-
-cdef inline unsigned char* _put64(unsigned char* at, long long value) noexcept nogil:
-    return _put32(_put32(at, <unsigned int>(<unsigned long long>value >> 32)), <unsigned int>value)
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
 cdef int _add(bytearray found, Py_ssize_t first, unsigned int value, Entry entry) except -1:
     """Add a hash of the record whose keys begin at byte `first`, unless it is there; how many the record has then."""
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(found)
@@ -64,14 +45,14 @@ cdef int _add(bytearray found, Py_ssize_t first, unsigned int value, Entry entry
     cdef unsigned char* at = <unsigned char*>PyByteArray_AS_STRING(found)
     cdef unsigned int key_hash = <unsigned int>_positive(value)
     while known < size:
-        if _u32(at + known) == key_hash:
+        if read_u32(at + known) == key_hash:
             return <int>((size - first) // STEP)
         known += STEP
     PyByteArray_Resize(found, size + STEP)
     at = <unsigned char*>PyByteArray_AS_STRING(found) + size
-    at = _put32(at, key_hash)
-    at = _put64(at, entry.log_offset)
-    _put64(at, entry.store_ms)
+    at = put_u32(at, key_hash)
+    at = put_u64(at, <unsigned long long>entry.log_offset)
+    put_u64(at, <unsigned long long>entry.store_ms)
     return <int>((size - first) // STEP) + 1
 
 
@@ -143,10 +124,10 @@ def matches(found, long long key_hash, long long begin_ms, long long end_ms, Py_
         while number > 0 and len(hits) < count_max:
             number -= 1
             at = <const unsigned char*>memory.buf + number * STEP
-            if <int>_u32(at) == key_hash:
-                store_ms = _i64(at + 12)
+            if <int>read_u32(at) == key_hash:
+                store_ms = read_i64(at + 12)
                 if begin_ms <= store_ms <= end_ms:
-                    hits.append((_i64(at + 4), store_ms))
+                    hits.append((read_i64(at + 4), store_ms))
     finally:
         PyBuffer_Release(&memory)
     return hits
@@ -170,13 +151,13 @@ cdef object _link(const unsigned char* key, Py_ssize_t keys, long long begin_ms,
     cdef int key_hash, slot, previous, fresh = 0
     cdef Py_ssize_t number
     for number in range(keys):
-        key_hash = <int>_u32(key)
-        store_ms = _i64(key + 12)
+        key_hash = <int>read_u32(key)
+        store_ms = read_i64(key + 12)
         if key_hash < 0 or slots <= 0:
             raise ValueError(f"keys: a hash of {key_hash} for {slots} slots")
         slot = key_hash % slots
         at = _slot(pages, slot)
-        previous = <int>_u32(at)
+        previous = <int>read_u32(at)
         if previous >= count:
             previous = older(previous, count)
             at = _slot(pages, slot)
@@ -185,9 +166,9 @@ cdef object _link(const unsigned char* key, Py_ssize_t keys, long long begin_ms,
         fresh += previous == 0
         seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 and store_ms > begin_ms else 0
         memcpy(out, key, 12)
-        out = _put32(out + 12, <unsigned int>min(seconds, 0x7FFFFFFF))
-        out = _put32(out, <unsigned int>previous)
-        _put32(at, <unsigned int>count)
+        out = put_u32(out + 12, <unsigned int>min(seconds, 0x7FFFFFFF))
+        out = put_u32(out, <unsigned int>previous)
+        put_u32(at, <unsigned int>count)
         count += 1
         key += STEP
     return entries, fresh

@@ -3,8 +3,9 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memcmp, memcpy, strlen
+from libc.string cimport memcmp, strlen
 
+from gantry.leaves._fast.octets cimport put_bytes, put_decimal, put_u32, read_i64, read_u32
 from gantry.leaves._fast.properties cimport pick_in, scan_into
 from gantry.leaves._fast.records cimport Parts, parts_of
 from gantry.leaves._fast.requests cimport Send
@@ -44,49 +45,12 @@ cdef struct Scan:
     bint good
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
-cdef inline char* _put(char* at, const void* data, Py_ssize_t length) noexcept nogil:
-    memcpy(at, data, <size_t>length)
-    return at + length
-
-
 cdef inline char* _put_text(char* at, Text text) noexcept nogil:
-    return _put(at, text.at, text.length)
-
-
-cdef inline char* _put_number(char* at, long long number) noexcept nogil:
-    cdef char digits[24]
-    cdef int n = 24
-    cdef unsigned long long rest = <unsigned long long>number
-    if number < 0:
-        at[0] = c"-"
-        at += 1
-        rest = 0 - rest
-    while True:
-        n -= 1
-        digits[n] = <char>(48 + rest % 10)
-        rest //= 10
-        if rest == 0:
-            return _put(at, &digits[n], 24 - n)
+    return put_bytes(at, text.at, text.length)
 
 
 cdef inline char* _put_words(char* at, const char* words) noexcept nogil:
-    return _put(at, words, <Py_ssize_t>strlen(words))
-
-
-cdef inline char* _put_u32(char* at, unsigned int number) noexcept nogil:
-    at[0] = <char>(number >> 24)
-    at[1] = <char>(number >> 16)
-    at[2] = <char>(number >> 8)
-    at[3] = <char>number
-    return at + 4
+    return put_bytes(at, words, <Py_ssize_t>strlen(words))
 
 
 cdef Text _text(object text) except *:
@@ -103,32 +67,32 @@ cdef object _message(str topic, str unique_topic, Text group, char* body, Py_ssi
         NULL, FIXED_BYTES + of.length + broker.length + revive.length + group.length
     )
     cdef char* begin = PyBytes_AS_STRING(scratch)
-    cdef char* to = _put(begin, b"TAGS\x01", 5)
+    cdef char* to = put_bytes(begin, b"TAGS\x01", 5)
     cdef Send send = Send.__new__(Send)
-    to = _put(to, PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
-    to = _put(to, b"\x02UNIQ_KEY\x01", 10)
+    to = put_bytes(to, PyBytes_AS_STRING(tag), PyBytes_GET_SIZE(tag))
+    to = put_bytes(to, b"\x02UNIQ_KEY\x01", 10)
     to = _put_text(to, of)
-    to = _put(to, b"@", 1)
-    to = _put_number(to, <long long>key[2])
-    to = _put(to, b"@", 1)
-    to = _put_number(to, offset)
-    to = _put(to, b"@", 1)
+    to = put_bytes(to, b"@", 1)
+    to = put_decimal(to, <long long>key[2])
+    to = put_bytes(to, b"@", 1)
+    to = put_decimal(to, offset)
+    to = put_bytes(to, b"@", 1)
     to = _put_text(to, group)
-    to = _put(to, b"@", 1)
-    to = _put_number(to, <long long>key[4])
-    to = _put(to, b"@", 1)
+    to = put_bytes(to, b"@", 1)
+    to = put_decimal(to, <long long>key[4])
+    to = put_bytes(to, b"@", 1)
     to = _put_text(to, broker)
-    to = _put(to, b"@", 1)
+    to = put_bytes(to, b"@", 1)
     to = _put_text(to, end)
-    to = _put(to, b"\x02TIMER_DELIVER_MS\x01", 18)
-    to = _put_number(to, due_ms)
-    to = _put(to, b"\x02TIMER_OUT_MS\x01", 14)
-    to = _put_number(to, due_ms)
-    to = _put(to, b"\x02REAL_TOPIC\x01", 12)
+    to = put_bytes(to, b"\x02TIMER_DELIVER_MS\x01", 18)
+    to = put_decimal(to, due_ms)
+    to = put_bytes(to, b"\x02TIMER_OUT_MS\x01", 14)
+    to = put_decimal(to, due_ms)
+    to = put_bytes(to, b"\x02REAL_TOPIC\x01", 12)
     to = _put_text(to, revive)
-    to = _put(to, b"\x02REAL_QID\x01", 10)
-    to = _put_number(to, <long long>place[1])
-    to = _put(to, b"\x02", 1)
+    to = put_bytes(to, b"\x02REAL_QID\x01", 10)
+    to = put_decimal(to, <long long>place[1])
+    to = put_bytes(to, b"\x02", 1)
     send.serialization = send.opaque = send.code = send.language = send.version = 0
     send.rpc_flag = 2
     send.group = send.default_topic = ""
@@ -157,31 +121,31 @@ def lease(str topic, key, long long end_ms, offsets, str more, place):
         NULL, FIXED_BYTES + broker.length + group.length + name.length + rest.length + count * NUMBER_BYTES
     )
     cdef char* begin = PyBytes_AS_STRING(scratch)
-    cdef char* to = _put(begin, b'{"bm":0,"bn":', 13)
+    cdef char* to = put_bytes(begin, b'{"bm":0,"bn":', 13)
     cdef bint is_next = False
     to = _put_text(to, broker)
-    to = _put(to, b',"c":', 5)
+    to = put_bytes(to, b',"c":', 5)
     to = _put_text(to, group)
-    to = _put(to, b',"d":[', 6)
+    to = put_bytes(to, b',"d":[', 6)
     for offset in offsets:
         if is_next:
-            to = _put(to, b",", 1)
+            to = put_bytes(to, b",", 1)
         is_next = True
-        to = _put_number(to, offset - start)
-    to = _put(to, b'],"it":', 7)
-    to = _put_number(to, end_ms - pop_ms)
-    to = _put(to, b',"n":', 5)
-    to = _put_number(to, count)
-    to = _put(to, b',"pt":', 6)
-    to = _put_number(to, pop_ms)
-    to = _put(to, b',"q":', 5)
-    to = _put_number(to, <long long>key[2])
-    to = _put(to, b',"ro":0,"so":', 13)
-    to = _put_number(to, start)
-    to = _put(to, b',"t":', 5)
+        to = put_decimal(to, offset - start)
+    to = put_bytes(to, b'],"it":', 7)
+    to = put_decimal(to, end_ms - pop_ms)
+    to = put_bytes(to, b',"n":', 5)
+    to = put_decimal(to, count)
+    to = put_bytes(to, b',"pt":', 6)
+    to = put_decimal(to, pop_ms)
+    to = put_bytes(to, b',"q":', 5)
+    to = put_decimal(to, <long long>key[2])
+    to = put_bytes(to, b',"ro":0,"so":', 13)
+    to = put_decimal(to, start)
+    to = put_bytes(to, b',"t":', 5)
     to = _put_text(to, name)
     to = _put_text(to, rest)
-    to = _put(to, b"}", 1)
+    to = put_bytes(to, b"}", 1)
     return _message(topic, of, _text(key[0]), begin, to - begin, tag_lease, "ck", start, end_ms, key, place)
 
 
@@ -196,32 +160,32 @@ def ack(str topic, key, offsets, bint is_moved, long long due_ms, place):
         NULL, FIXED_BYTES + broker.length + group.length + name.length + count * NUMBER_BYTES
     )
     cdef char* begin = PyBytes_AS_STRING(scratch)
-    cdef char* to = _put(begin, b'{"ao":', 6)
+    cdef char* to = put_bytes(begin, b'{"ao":', 6)
     cdef bint is_next = False
-    to = _put_number(to, first)
-    to = _put(to, b',"bn":', 6)
+    to = put_decimal(to, first)
+    to = put_bytes(to, b',"bn":', 6)
     to = _put_text(to, broker)
-    to = _put(to, b',"c":', 5)
+    to = put_bytes(to, b',"c":', 5)
     to = _put_text(to, group)
-    to = _put(to, b',"pt":', 6)
-    to = _put_number(to, <long long>key[4])
-    to = _put(to, b',"q":', 5)
-    to = _put_number(to, <long long>key[2])
-    to = _put(to, b',"so":', 6)
-    to = _put_number(to, <long long>key[3])
-    to = _put(to, b',"t":', 5)
+    to = put_bytes(to, b',"pt":', 6)
+    to = put_decimal(to, <long long>key[4])
+    to = put_bytes(to, b',"q":', 5)
+    to = put_decimal(to, <long long>key[2])
+    to = put_bytes(to, b',"so":', 6)
+    to = put_decimal(to, <long long>key[3])
+    to = put_bytes(to, b',"t":', 5)
     to = _put_text(to, name)
     if count > 1:
-        to = _put(to, b',"aol":[', 8)
+        to = put_bytes(to, b',"aol":[', 8)
         for offset in offsets:
             if is_next:
-                to = _put(to, b",", 1)
+                to = put_bytes(to, b",", 1)
             is_next = True
-            to = _put_number(to, offset)
-        to = _put(to, b"]", 1)
+            to = put_decimal(to, offset)
+        to = put_bytes(to, b"]", 1)
     if is_moved:
-        to = _put(to, b',"moved":1', 10)
-    to = _put(to, b"}", 1)
+        to = put_bytes(to, b',"moved":1', 10)
+    to = put_bytes(to, b"}", 1)
     return _message(
         topic, of, _text(key[0]), begin, to - begin, tag_batch_ack if count > 1 else tag_ack, "ack", first, due_ms, key,
         place,
@@ -246,47 +210,47 @@ def found(
     frame = PyBytes_FromStringAndSize(NULL, room)
     begin = PyBytes_AS_STRING(frame)
     to = _put_words(begin + 8, b'{"code":0,"extFields":{"invisibleTime":"')
-    to = _put_number(to, invisible_ms)
+    to = put_decimal(to, invisible_ms)
     to = _put_words(to, b'","msgOffsetInfo":"')
     for one in popped:
         if is_next:
-            to = _put(to, b";", 1)
+            to = put_bytes(to, b";", 1)
         is_next = True
-        to = _put_number(to, <long long>one[0])
-        to = _put(to, b" ", 1)
-        to = _put_number(to, <long long>one[1])
-        to = _put(to, b" ", 1)
+        to = put_decimal(to, <long long>one[0])
+        to = put_bytes(to, b" ", 1)
+        to = put_decimal(to, <long long>one[1])
+        to = put_bytes(to, b" ", 1)
         is_next_offset = False
         for offset in one[3]:
             if is_next_offset:
-                to = _put(to, b",", 1)
+                to = put_bytes(to, b",", 1)
             is_next_offset = True
-            to = _put_number(to, offset)
+            to = put_decimal(to, offset)
     to = _put_words(to, b'","popTime":"')
-    to = _put_number(to, pop_ms)
+    to = put_decimal(to, pop_ms)
     to = _put_words(to, b'","restNum":"')
-    to = _put_number(to, rest)
+    to = put_decimal(to, rest)
     to = _put_words(to, b'","reviveQid":"')
-    to = _put_number(to, revive_queue)
+    to = put_decimal(to, revive_queue)
     to = _put_words(to, b'","startOffsetInfo":"')
     is_next = False
     for one in popped:
         if is_next:
-            to = _put(to, b";", 1)
+            to = put_bytes(to, b";", 1)
         is_next = True
-        to = _put_number(to, <long long>one[0])
-        to = _put(to, b" ", 1)
-        to = _put_number(to, <long long>one[1])
-        to = _put(to, b" ", 1)
-        to = _put_number(to, <long long>one[2])
+        to = put_decimal(to, <long long>one[0])
+        to = put_bytes(to, b" ", 1)
+        to = put_decimal(to, <long long>one[1])
+        to = put_bytes(to, b" ", 1)
+        to = put_decimal(to, <long long>one[2])
     to = _put_words(to, b'"},"flag":1,"language":"PYTHON","opaque":')
-    to = _put_number(to, opaque)
+    to = put_decimal(to, opaque)
     to = _put_words(to, b',"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":')
-    to = _put_number(to, VERSION_NUMBER)
-    to = _put(to, b"}", 1)
+    to = put_decimal(to, VERSION_NUMBER)
+    to = put_bytes(to, b"}", 1)
     header_bytes = to - begin - 8
-    _put_u32(begin, <unsigned int>(4 + header_bytes + body_bytes))
-    _put_u32(begin + 4, <unsigned int>header_bytes)
+    put_u32(begin, <unsigned int>(4 + header_bytes + body_bytes))
+    put_u32(begin + 4, <unsigned int>header_bytes)
     return frame[: to - begin]
 
 
@@ -428,7 +392,7 @@ def named(memory, long long base, long long end, places):
             key = None
             if size >= MINIMUM and 0 <= at <= end - size:
                 record = <const unsigned char*>view.buf + at
-                if _u32(record) == size and _i64(record + 28) == log_offset and parts_of(record, size, False, &parts):
+                if read_u32(record) == size and read_i64(record + 28) == log_offset and parts_of(record, size, False, &parts):
                     tag = pick_in(record + parts.properties_at, record + parts.size, tags)[0]
                     scan.at = record + parts.body_at
                     scan.end = scan.at + parts.body_bytes

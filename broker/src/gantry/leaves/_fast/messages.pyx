@@ -9,6 +9,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memchr, memcmp, memcpy
 
 from gantry.leaves import messages as pure
+from gantry.leaves._fast.octets cimport put_u32, read_i64, read_u32
 from gantry.leaves._fast.records cimport Parts, parts_of, topic_text
 from gantry.leaves.messages import FIELDS, SYS_COMPRESSED
 from gantry.leaves.records import PROPERTIES_BYTES_MAX
@@ -38,22 +39,6 @@ cdef str STORE_MS, STORE_HOST, RECONSUME_TIMES, PREPARED_OFFSET, OFFSET_MESSAGE_
 # Messages of one topic have the same few properties and hosts: the strings made before are nearly always the next ones.
 cdef list names = [""] * NAMES
 cdef dict hosts = {}
-
-
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
-cdef inline unsigned char* _put32(unsigned char* at, unsigned int value) noexcept nogil:
-    at[0] = <unsigned char>(value >> 24)
-    at[1] = <unsigned char>(value >> 16)
-    at[2] = <unsigned char>(value >> 8)
-    at[3] = <unsigned char>value
-    return at + 4
 
 
 cdef str _name(const unsigned char* at, Py_ssize_t n):
@@ -112,18 +97,18 @@ cdef object _message(const unsigned char* p, Parts* parts, object new, object ma
     PyObject_GenericSetAttr(one, TOPIC, topic_text(p + parts.topic_at, parts.topic_bytes))
     PyObject_GenericSetAttr(one, BODY, PyBytes_FromStringAndSize(<const char*>p + parts.body_at, parts.body_bytes))
     PyObject_GenericSetAttr(one, PROPERTIES, _parsed(p + parts.properties_at, p + parts.size))
-    PyObject_GenericSetAttr(one, QUEUE_ID, <int>_u32(p + 12))
-    PyObject_GenericSetAttr(one, QUEUE_OFFSET, _i64(p + 20))
-    PyObject_GenericSetAttr(one, LOG_OFFSET, _i64(p + 28))
+    PyObject_GenericSetAttr(one, QUEUE_ID, <int>read_u32(p + 12))
+    PyObject_GenericSetAttr(one, QUEUE_OFFSET, read_i64(p + 20))
+    PyObject_GenericSetAttr(one, LOG_OFFSET, read_i64(p + 28))
     PyObject_GenericSetAttr(one, SIZE, parts.size)
-    PyObject_GenericSetAttr(one, FLAG, <int>_u32(p + 16))
-    PyObject_GenericSetAttr(one, SYS_FLAG, <int>_u32(p + 36))
-    PyObject_GenericSetAttr(one, BORN_MS, _i64(p + 40))
+    PyObject_GenericSetAttr(one, FLAG, <int>read_u32(p + 16))
+    PyObject_GenericSetAttr(one, SYS_FLAG, <int>read_u32(p + 36))
+    PyObject_GenericSetAttr(one, BORN_MS, read_i64(p + 40))
     PyObject_GenericSetAttr(one, BORN_HOST, _host(p + 48, born, host_text))
-    PyObject_GenericSetAttr(one, STORE_MS, _i64(p + 48 + born))
+    PyObject_GenericSetAttr(one, STORE_MS, read_i64(p + 48 + born))
     PyObject_GenericSetAttr(one, STORE_HOST, _host(p + 56 + born, store, host_text))
-    PyObject_GenericSetAttr(one, RECONSUME_TIMES, <int>_u32(p + 56 + born + store))
-    PyObject_GenericSetAttr(one, PREPARED_OFFSET, _i64(p + 60 + born + store))
+    PyObject_GenericSetAttr(one, RECONSUME_TIMES, <int>read_u32(p + 56 + born + store))
+    PyObject_GenericSetAttr(one, PREPARED_OFFSET, read_i64(p + 60 + born + store))
     PyObject_GenericSetAttr(one, OFFSET_MESSAGE_ID, _place(p + 56 + born, store, p + 28))
     PyObject_GenericSetAttr(one, BROKER_NAME, broker_name)
     PyObject_GenericSetAttr(one, DECODE_ERROR, "")
@@ -146,7 +131,7 @@ def read(data, Py_ssize_t at, long long bytes_max, make, host_text, str broker_n
             raise ValueError(f"messages: {at} of {end} bytes")
         while at < end and bytes_max > 0:
             if parts_of(base + at, end - at, True, &parts):
-                if _u32(base + at + 36) & COMPRESSED:
+                if read_u32(base + at + 36) & COMPRESSED:
                     break
                 found.append(_message(base + at, &parts, new, make, host_text, broker_name))
                 bytes_max -= parts.body_bytes
@@ -178,11 +163,11 @@ def join(batch):
     at = <unsigned char*>PyBytes_AS_STRING(joined)
     for flag, body, properties in parts:
         body_bytes, own_bytes = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(properties)
-        at = _put32(at, <unsigned int>(22 + body_bytes + own_bytes))
-        at = _put32(at, 0)
-        at = _put32(at, 0)
-        at = _put32(at, <unsigned int><int>flag)
-        at = _put32(at, <unsigned int>body_bytes)
+        at = put_u32(at, <unsigned int>(22 + body_bytes + own_bytes))
+        at = put_u32(at, 0)
+        at = put_u32(at, 0)
+        at = put_u32(at, <unsigned int><int>flag)
+        at = put_u32(at, <unsigned int>body_bytes)
         memcpy(at, PyBytes_AS_STRING(body), <size_t>body_bytes)
         at += body_bytes
         at[0] = <unsigned char>(own_bytes >> 8)

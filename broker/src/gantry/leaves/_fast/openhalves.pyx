@@ -13,6 +13,7 @@ from libc.string cimport memchr, memcmp, memcpy
 from gantry.errors import CorruptRecordError
 from gantry.leaves import openhalves as pure
 from gantry.leaves._fast.halves cimport HalfFacts, message_of, read_facts
+from gantry.leaves._fast.octets cimport read_i64, read_u32
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves._fast.requests cimport End, Send
 
@@ -200,20 +201,12 @@ cdef Send _op(long long root, char letter, str topic, long long born_ms, bytes h
     return send
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
 cdef Send _real(memory, Py_buffer* view, long long at, OpenHalf half):
     """The message of the half's record, as a commit appends it; None for anything else that stands there."""
     cdef Send send = None
     cdef const unsigned char* place = <const unsigned char*>view.buf + at
     if 0 <= at and half.size >= 91 and at + half.size <= view.len:
-        if <int>_u32(place) != half.size or _i64(place + 28) != half.log_offset:
+        if <int>read_u32(place) != half.size or read_i64(place + 28) != half.log_offset:
             return None
         send = message_of(place, half.size)
     if send is None:

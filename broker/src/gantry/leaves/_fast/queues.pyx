@@ -6,6 +6,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.string cimport memcpy
 
+from gantry.leaves._fast.octets cimport put_u32, put_u64, read_i64, read_u32
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves._fast.requests cimport Send
 from gantry.leaves.queues import ENTRY_BYTES, PRE_BLANK_SIZE, unpack
@@ -17,26 +18,6 @@ cdef enum:
     SEEN_MAX = 32
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
-cdef inline void _put32(unsigned char* at, unsigned int value) noexcept nogil:
-    at[0] = <unsigned char>(value >> 24)
-    at[1] = <unsigned char>(value >> 16)
-    at[2] = <unsigned char>(value >> 8)
-    at[3] = <unsigned char>value
-
-
-cdef inline void _put64(unsigned char* at, unsigned long long value) noexcept nogil:
-    _put32(at, <unsigned int>(value >> 32))
-    _put32(at + 4, <unsigned int>value)
-
-
 def pack_entries(entries):
     """The bytes of these (log offset, size, tags code)."""
     cdef list items = list(entries)
@@ -45,9 +26,9 @@ def pack_entries(entries):
     cdef long long log_offset, tags_code
     cdef int size
     for log_offset, size, tags_code in items:
-        _put64(at, <unsigned long long>log_offset)
-        _put32(at + 8, <unsigned int>size)
-        _put64(at + 12, <unsigned long long>tags_code)
+        put_u64(at, <unsigned long long>log_offset)
+        put_u32(at + 8, <unsigned int>size)
+        put_u64(at + 12, <unsigned long long>tags_code)
         at += STEP
     return out
 
@@ -125,9 +106,9 @@ cdef bytes _packed(list group):
         if entry.queue_offset != expected:
             return b""
         expected += 1
-        _put64(at, <unsigned long long>entry.log_offset)
-        _put32(at + 8, <unsigned int>entry.size)
-        _put64(at + 12, <unsigned long long>entry.tags_code)
+        put_u64(at, <unsigned long long>entry.log_offset)
+        put_u32(at + 8, <unsigned int>entry.size)
+        put_u64(at + 12, <unsigned long long>entry.tags_code)
         at += STEP
     return out
 
@@ -167,7 +148,7 @@ def valid_count(buffer, Py_ssize_t start, Py_ssize_t end):
         if count and not (0 <= start and start + count * STEP <= memory.len):
             raise ValueError(f"queues: [{start}, {end}) of a buffer of {memory.len} bytes")
         at = <const unsigned char*>memory.buf + start
-        while number < count and not at[0] & 0x80 and 0 < <int>_u32(at + 8):
+        while number < count and not at[0] & 0x80 and 0 < <int>read_u32(at + 8):
             number += 1
             at += STEP
     finally:
@@ -307,14 +288,14 @@ def select(buffer, Py_ssize_t start, Py_ssize_t count, frozenset codes, Py_ssize
         count = min(count, (memory.len - start) // STEP)
         at = <const unsigned char*>memory.buf + start
         while examined < count and chosen.count < count_max:
-            size = <int>_u32(at + 8)
+            size = <int>read_u32(at + 8)
             if at[0] & 0x80 or size <= 0:
                 break
-            if size != PRE_BLANK and (codes is None or <int>_u32(at + 16) in codes):
+            if size != PRE_BLANK and (codes is None or <int>read_u32(at + 16) in codes):
                 total += size
                 if chosen.count and total > bytes_max:
                     break
-                chosen.add(_i64(at), size)
+                chosen.add(read_i64(at), size)
             examined += 1
             at += STEP
     finally:

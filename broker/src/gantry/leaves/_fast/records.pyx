@@ -9,9 +9,10 @@ import cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp
 
 from gantry.leaves import records as pure
+from gantry.leaves._fast.octets cimport put_bytes, put_u32, put_u64, read_i64, read_u32
 from gantry.leaves._fast.properties cimport pick_in, is_ascii, scan_into
 from gantry.leaves._fast.requests cimport Send
 from gantry.leaves.records import (
@@ -87,32 +88,6 @@ cdef class Entry:
         return f"Entry({self.topic!r}/{self.queue_id} at {self.queue_offset}, log {self.log_offset}+{self.size})"
 
 
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
-cdef inline unsigned char* _put32(unsigned char* at, unsigned int value) noexcept nogil:
-    at[0] = <unsigned char>(value >> 24)
-    at[1] = <unsigned char>(value >> 16)
-    at[2] = <unsigned char>(value >> 8)
-    at[3] = <unsigned char>value
-    return at + 4
-
-
-cdef inline unsigned char* _put64(unsigned char* at, unsigned long long value) noexcept nogil:
-    _put32(at, <unsigned int>(value >> 32))
-    return _put32(at + 4, <unsigned int>value)
-
-
-cdef inline unsigned char* _put(unsigned char* at, const void* data, Py_ssize_t n) noexcept nogil:
-    memcpy(at, data, <size_t>n)
-    return at + n
-
-
 def size_of(Send send, int store_host_bytes=8):
     """How many bytes the record of this message will take."""
     return _size(send, store_host_bytes)
@@ -158,30 +133,30 @@ cdef Py_ssize_t _encode(unsigned char* base, Py_ssize_t at, Py_ssize_t room, lon
     assert at + size <= room, "the encode buffer has room for the run"
     send.log_offset = log_offset
     send.size = <int>size
-    p = _put32(p, <unsigned int>size)
-    p = _put32(p, V2 if long_topic else V1)
-    p = _put32(p, crc31(<const unsigned char*>PyBytes_AS_STRING(send.body), <size_t>body_bytes))
-    p = _put32(p, <unsigned int>send.queue_id)
-    p = _put32(p, <unsigned int>send.flag)
-    p = _put64(p, <unsigned long long>send.queue_offset)
-    p = _put64(p, <unsigned long long>log_offset)
-    p = _put32(p, (<unsigned int>send.sys_flag & ~<unsigned int>V6) | hosts)
-    p = _put64(p, <unsigned long long>send.born_ms)
-    p = _put(p, PyBytes_AS_STRING(send.born_host), born_bytes)
-    p = _put64(p, <unsigned long long>store_ms)
-    p = _put(p, store_host, store_host_bytes)
-    p = _put32(p, <unsigned int>send.reconsume_times)
-    p = _put64(p, <unsigned long long>send.prepared_offset)
-    p = _put32(p, <unsigned int>body_bytes)
-    p = _put(p, PyBytes_AS_STRING(send.body), body_bytes)
+    p = put_u32(p, <unsigned int>size)
+    p = put_u32(p, V2 if long_topic else V1)
+    p = put_u32(p, crc31(<const unsigned char*>PyBytes_AS_STRING(send.body), <size_t>body_bytes))
+    p = put_u32(p, <unsigned int>send.queue_id)
+    p = put_u32(p, <unsigned int>send.flag)
+    p = put_u64(p, <unsigned long long>send.queue_offset)
+    p = put_u64(p, <unsigned long long>log_offset)
+    p = put_u32(p, (<unsigned int>send.sys_flag & ~<unsigned int>V6) | hosts)
+    p = put_u64(p, <unsigned long long>send.born_ms)
+    p = put_bytes(p, PyBytes_AS_STRING(send.born_host), born_bytes)
+    p = put_u64(p, <unsigned long long>store_ms)
+    p = put_bytes(p, store_host, store_host_bytes)
+    p = put_u32(p, <unsigned int>send.reconsume_times)
+    p = put_u64(p, <unsigned long long>send.prepared_offset)
+    p = put_u32(p, <unsigned int>body_bytes)
+    p = put_bytes(p, PyBytes_AS_STRING(send.body), body_bytes)
     if long_topic:
         p[0] = <unsigned char>(topic_bytes >> 8)
         p += 1
     p[0] = <unsigned char>topic_bytes
-    p = _put(p + 1, topic, topic_bytes)
+    p = put_bytes(p + 1, topic, topic_bytes)
     p[0] = <unsigned char>(properties_bytes >> 8)
     p[1] = <unsigned char>properties_bytes
-    _put(p + 2, PyBytes_AS_STRING(send.properties), properties_bytes)
+    put_bytes(p + 2, PyBytes_AS_STRING(send.properties), properties_bytes)
     return at + size
 
 
@@ -215,9 +190,9 @@ cdef bint parts_of(const unsigned char* at, Py_ssize_t left, bint check_crc, Par
     cdef Py_ssize_t body_at = HEAD_BYTES, topic_at, topic_bytes, properties_at
     if left < MINIMUM:
         return False
-    size = _u32(at)
-    magic = _u32(at + 4)
-    sys_flag = _u32(at + 36)
+    size = read_u32(at)
+    magic = read_u32(at + 4)
+    sys_flag = read_u32(at + 36)
     if size < MINIMUM or <Py_ssize_t>size > left or (magic != V1 and magic != V2):
         return False
     parts.born_bytes = parts.store_bytes = 8
@@ -229,9 +204,9 @@ cdef bint parts_of(const unsigned char* at, Py_ssize_t left, bint check_crc, Par
         parts.store_bytes = 20
     if body_at + 3 > <Py_ssize_t>size:
         return False
-    body_bytes = _u32(at + body_at - 4)
+    body_bytes = read_u32(at + body_at - 4)
     topic_at = body_at + <Py_ssize_t>body_bytes + (1 if magic == V1 else 2)
-    if topic_at > <Py_ssize_t>size or _u32(at + 12) > 0x7FFFFFFF or _i64(at + 20) < 0:
+    if topic_at > <Py_ssize_t>size or read_u32(at + 12) > 0x7FFFFFFF or read_i64(at + 20) < 0:
         return False
     topic_bytes = at[topic_at - 1]
     if magic == V2:
@@ -243,7 +218,7 @@ cdef bint parts_of(const unsigned char* at, Py_ssize_t left, bint check_crc, Par
         return False
     if at[properties_at - 2] & 0x80 or not is_ascii(at + topic_at, topic_bytes):
         return False
-    if check_crc and body_bytes and crc31(at + body_at, body_bytes) != _u32(at + 8):
+    if check_crc and body_bytes and crc31(at + body_at, body_bytes) != read_u32(at + 8):
         return False
     parts.size = <Py_ssize_t>size
     parts.body_at = body_at
@@ -259,7 +234,7 @@ cdef Entry _entry(const unsigned char* at, Py_ssize_t left, long long log_offset
     cdef Parts parts
     cdef Entry entry
     cdef Send scanned
-    if left < MINIMUM or _i64(at + 28) != log_offset or not parts_of(at, left, check_crc, &parts):
+    if left < MINIMUM or read_i64(at + 28) != log_offset or not parts_of(at, left, check_crc, &parts):
         return None
     scanned = Send.__new__(Send)
     scan_into(scanned, PyBytes_FromStringAndSize(<const char*>at + parts.properties_at, parts.size - parts.properties_at))
@@ -267,16 +242,16 @@ cdef Entry _entry(const unsigned char* at, Py_ssize_t left, long long log_offset
     entry.log_offset = log_offset
     entry.size = <int>parts.size
     entry.topic = topic_text(at + parts.topic_at, parts.topic_bytes)
-    entry.queue_id = <int>_u32(at + 12)
-    entry.queue_offset = _i64(at + 20)
+    entry.queue_id = <int>read_u32(at + 12)
+    entry.queue_offset = read_i64(at + 20)
     entry.tags_code = scanned.tags_code
-    entry.store_ms = _i64(at + 48 + parts.born_bytes)
-    entry.sys_flag = <int>_u32(at + 36)
-    entry.prepared_offset = _i64(at + parts.body_at - 12)
+    entry.store_ms = read_i64(at + 48 + parts.born_bytes)
+    entry.sys_flag = <int>read_u32(at + 36)
+    entry.prepared_offset = read_i64(at + parts.body_at - 12)
     entry.unique_key = scanned.unique_key
     entry.keys = scanned.keys
     entry.properties = scanned.properties
-    entry.born_ms = _i64(at + 40)
+    entry.born_ms = read_i64(at + 40)
     return entry
 
 
@@ -295,11 +270,11 @@ def view(buffer, Py_ssize_t at, Py_ssize_t end, bint check_crc=False):
             if parts_of(p, end - at, check_crc, &parts):
                 born, store = parts.born_bytes, parts.store_bytes
                 found = Record(
-                    <int>parts.size, <int>_u32(p + 4), <int>_u32(p + 8), <int>_u32(p + 12), <int>_u32(p + 16),
-                    _i64(p + 20), _i64(p + 28), <int>_u32(p + 36), _i64(p + 40),
-                    PyBytes_FromStringAndSize(<const char*>p + 48, born), _i64(p + 48 + born),
-                    PyBytes_FromStringAndSize(<const char*>p + 56 + born, store), <int>_u32(p + 56 + born + store),
-                    _i64(p + 60 + born + store),
+                    <int>parts.size, <int>read_u32(p + 4), <int>read_u32(p + 8), <int>read_u32(p + 12), <int>read_u32(p + 16),
+                    read_i64(p + 20), read_i64(p + 28), <int>read_u32(p + 36), read_i64(p + 40),
+                    PyBytes_FromStringAndSize(<const char*>p + 48, born), read_i64(p + 48 + born),
+                    PyBytes_FromStringAndSize(<const char*>p + 56 + born, store), <int>read_u32(p + 56 + born + store),
+                    read_i64(p + 60 + born + store),
                     PyBytes_FromStringAndSize(<const char*>p + parts.body_at, parts.body_bytes),
                     topic_text(p + parts.topic_at, parts.topic_bytes),
                     PyBytes_FromStringAndSize(<const char*>p + parts.properties_at, parts.size - parts.properties_at),
@@ -357,9 +332,9 @@ def whole(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t bytes_max):
         while at < end:
             if end - at < 8:
                 return at, "bad"
-            if _u32(base + at + 4) == BLANK:
+            if read_u32(base + at + 4) == BLANK:
                 return at, "blank"
-            size = <int>_u32(base + at)
+            size = <int>read_u32(base + at)
             if size < MINIMUM or size > end - at:
                 return at, "bad"
             if at > start and at + size - start > bytes_max:
@@ -374,11 +349,11 @@ cdef Py_ssize_t _properties_at(const unsigned char* at, Py_ssize_t size) noexcep
     """Where the properties of a record of exactly this size begin, or -1 when it is none; the checks are the pure twin's."""
     cdef unsigned int magic, sys_flag, body_bytes
     cdef Py_ssize_t body_at = HEAD_BYTES, topic_at, topic_bytes, properties_at
-    if size < MINIMUM or <Py_ssize_t>_u32(at) != size:
+    if size < MINIMUM or <Py_ssize_t>read_u32(at) != size:
         return -1
-    magic = _u32(at + 4)
-    sys_flag = _u32(at + 36)
-    if (magic != V1 and magic != V2) or _u32(at + 12) > 0x7FFFFFFF or _i64(at + 20) < 0:
+    magic = read_u32(at + 4)
+    sys_flag = read_u32(at + 36)
+    if (magic != V1 and magic != V2) or read_u32(at + 12) > 0x7FFFFFFF or read_i64(at + 20) < 0:
         return -1
     if sys_flag & 0x10:
         body_at += 12
@@ -386,7 +361,7 @@ cdef Py_ssize_t _properties_at(const unsigned char* at, Py_ssize_t size) noexcep
         body_at += 12
     if body_at > size:
         return -1
-    body_bytes = _u32(at + body_at - 4)
+    body_bytes = read_u32(at + body_at - 4)
     topic_at = body_at + <Py_ssize_t>body_bytes + (1 if magic == V1 else 2)
     if body_bytes > 0x7FFFFFFF or topic_at > size:
         return -1

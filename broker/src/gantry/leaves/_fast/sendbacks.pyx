@@ -3,9 +3,10 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp
 
 from gantry.leaves._fast.halves cimport Value
+from gantry.leaves._fast.octets cimport put_bytes, read_i64, read_u32
 from gantry.leaves._fast.properties cimport is_ascii, scan_into
 from gantry.leaves._fast.records cimport Parts, parts_of, topic_text
 from gantry.leaves._fast.requests cimport Send
@@ -44,19 +45,6 @@ for nth_name in range(NAMES):
     name_bytes[nth_name] = PyBytes_GET_SIZE(names[nth_name])
 
 cdef const char* HEX = b"0123456789ABCDEF"
-
-
-cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
-    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
-
-
-cdef inline long long _i64(const unsigned char* at) noexcept nogil:
-    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
-
-
-cdef inline char* _put(char* at, const void* data, Py_ssize_t length) noexcept nogil:
-    memcpy(at, data, <size_t>length)
-    return at + length
 
 
 cdef inline int _which(const unsigned char* at, Py_ssize_t length) noexcept nogil:
@@ -109,7 +97,7 @@ cdef object _copy(const unsigned char* record, Parts* parts, str retry_topic):
             mark = <const unsigned char*>memchr(at, 1, <size_t>(stop - at))
             which = _which(at, (stop if mark == NULL else mark) - at)
             if which < 0:
-                to = _put(to, at, stop - at)
+                to = put_bytes(to, at, stop - at)
                 to[0] = 2
                 to += 1
             elif which <= AT_ID and mark != NULL and mark + 1 != stop:
@@ -125,11 +113,11 @@ cdef object _copy(const unsigned char* record, Parts* parts, str retry_topic):
             return None
     kept_bytes = to - kept
     text = PyBytes_FromStringAndSize(NULL, kept_bytes + 32 + first_topic.length + first_id.length)
-    to = _put(PyBytes_AS_STRING(text), kept, kept_bytes)
-    to = _put(to, b"RETRY_TOPIC\x01", 12)
-    to = _put(to, first_topic.at, first_topic.length)
-    to = _put(to, b"\x02ORIGIN_MESSAGE_ID\x01", 19)
-    to = _put(to, first_id.at, first_id.length)
+    to = put_bytes(PyBytes_AS_STRING(text), kept, kept_bytes)
+    to = put_bytes(to, b"RETRY_TOPIC\x01", 12)
+    to = put_bytes(to, first_topic.at, first_topic.length)
+    to = put_bytes(to, b"\x02ORIGIN_MESSAGE_ID\x01", 19)
+    to = put_bytes(to, first_id.at, first_id.length)
     to[0] = 2
     send = Send.__new__(Send)
     send.serialization = send.opaque = send.code = send.language = send.version = 0
@@ -139,15 +127,15 @@ cdef object _copy(const unsigned char* record, Parts* parts, str retry_topic):
     send.max_reconsume_times = -1
     send.unit_mode = send.batch = False
     send.topic = topic
-    send.queue_id = <int>_u32(record + 12)
-    send.flag = <int>_u32(record + 16)
-    send.queue_offset = _i64(record + 20)
-    send.log_offset = _i64(record + 28)
+    send.queue_id = <int>read_u32(record + 12)
+    send.flag = <int>read_u32(record + 16)
+    send.queue_offset = read_i64(record + 20)
+    send.log_offset = read_i64(record + 28)
     send.size = <int>parts.size
-    send.sys_flag = <int>_u32(record + 36) & ~TRANSACTION_BITS
-    send.born_ms = _i64(record + 40)
+    send.sys_flag = <int>read_u32(record + 36) & ~TRANSACTION_BITS
+    send.born_ms = read_i64(record + 40)
     send.born_host = PyBytes_FromStringAndSize(<const char*>record + 48, parts.born_bytes)
-    send.reconsume_times = <int>_u32(record + 56 + parts.born_bytes + parts.store_bytes)
+    send.reconsume_times = <int>read_u32(record + 56 + parts.born_bytes + parts.store_bytes)
     send.prepared_offset = 0
     send.body = PyBytes_FromStringAndSize(<const char*>record + parts.body_at, parts.body_bytes)
     scan_into(send, text)
@@ -171,8 +159,8 @@ def copies(memory, long long base, long long end, offsets, str retry_topic, long
             found = None
             if 0 <= at <= end - MINIMUM:
                 record = <const unsigned char*>view.buf + at
-                size = <int>_u32(record)
-                if _i64(record + 28) == log_offset and MINIMUM <= size <= end - at:
+                size = <int>read_u32(record)
+                if read_i64(record + 28) == log_offset and MINIMUM <= size <= end - at:
                     total += size
                     if made and total > bytes_max:
                         break
