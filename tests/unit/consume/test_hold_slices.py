@@ -42,7 +42,7 @@ def test_many_that_are_woken_together_are_answered_in_slices_once_each() -> None
             break
         sizes.append(len(woken) - before)
     assert woken == list(range(499)) and max(sizes) == 64
-    assert len(held) == 0 and not held._by_queue and not held._queue_units and not held._connection_units
+    assert len(held) == 0 and not held._by_queue and not held._by_connection
 
 
 def test_a_deleted_topic_and_a_closed_connection_with_many_pulls_take_slices() -> None:

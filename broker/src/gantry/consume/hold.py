@@ -55,37 +55,60 @@ _CHARS_PER_PULL = 64
 class _Alike:
     """Pulls of a queue that wait for the same: filter, group, and the offset before which no message matches."""
 
-    __slots__ = ("group", "members", "passed", "wanted")
+    __slots__ = ("group", "key", "members", "passed", "wanted")
 
-    def __init__(self, wanted: Wanted, group: str, passed: int) -> None:
-        self.wanted = wanted
-        self.group = group
-        self.passed = passed
+    def __init__(self, key: _Kind) -> None:
+        self.key = key  # what distinguishes it from others of its queue
+        self.wanted, self.group, self.passed = key
         # Dicts serve as sets that keep the order of arrival: the pull that waits longest is answered first.
         self.members: dict[HeldPull, None] = {}
 
-    @property
-    def key(self) -> _Kind:
-        """Return what distinguishes it from others of its queue."""
-        return self.wanted, self.group, self.passed
+    def pass_by(self, offset: int) -> None:
+        """Note that no message before this offset matches."""
+        self.passed = offset
+        self.key = self.wanted, self.group, offset
 
 
 _Kind = tuple[Wanted, str, int]
 
 
-class HeldPull:
-    """One held pull: its connection, request, filter and deadline; messages before `passed` do not match."""
+class _OfQueue(dict[_Kind, _Alike]):
+    """What a queue holds, and as how many pulls it counts."""
 
-    __slots__ = ("_alike", "connection", "pull", "queue", "slot", "units")
+    units = 0
+
+
+class _OfConnection(dict["HeldPull", None]):
+    """What a connection holds, and as how many pulls it counts."""
+
+    units = 0
+
+
+class HeldPull:
+    """One held pull: its connection, request, filter and deadline; messages before `passed` do not match.
+
+    It knows the tables that it is in, so that taking it out looks nothing up.
+    """
+
+    __slots__ = ("_alike", "connection", "kinds", "pull", "queue", "siblings", "slot", "units")
 
     def __init__(self, connection: Connection, pull: Pull, alike: _Alike, slot: int) -> None:
         self.connection = connection
         self.pull = pull
         self.queue = (pull.topic, pull.queue_id)
         self.slot = slot
-        self.units = _units(pull)
+        self.units = 1
         self._alike = alike
         alike.members[self] = None
+
+    def count_in(self, kinds: _OfQueue, siblings: _OfConnection, units: int) -> None:
+        """Count as so many pulls of this queue and this connection."""
+        self.kinds = kinds
+        self.siblings = siblings
+        self.units = units
+        siblings[self] = None
+        siblings.units += units
+        kinds.units += units
 
     @property
     def wanted(self) -> Wanted:
@@ -126,10 +149,8 @@ class HeldPulls:
         self._count = 0
         self._units = 0
         self._swept_slot: int | None = None
-        self._by_queue: dict[tuple[str, int], dict[_Kind, _Alike]] = {}
-        self._queue_units: dict[tuple[str, int], int] = {}
-        self._by_connection: dict[Connection, dict[HeldPull, None]] = {}
-        self._connection_units: dict[Connection, int] = {}
+        self._by_queue: dict[tuple[str, int], _OfQueue] = {}
+        self._by_connection: dict[Connection, _OfConnection] = {}
         self._by_slot: dict[int, dict[HeldPull, None]] = {}
         self._due: dict[HeldPull, None] = {}  # to be woken in the next turns
         self._gone: dict[HeldPull, None] = {}  # of closed connections, to be forgotten in the next turns
@@ -144,13 +165,16 @@ class HeldPulls:
         units, free = _units(pull), self.held_max - self._units
         if units > free:
             return f"{self._count} pulls are held, the limit is {self.held_max}"
-        if self._connection_units.get(connection, 0) + units > max(free, 1):
-            return f"this connection holds {len(self._by_connection[connection])} pulls, as many as are left for others"
-        queue = (pull.topic, pull.queue_id)
-        if self._queue_units.get(queue, 0) + units > max(free, 1):
-            return f"queue {pull.queue_id} of {pull.topic} has as many held pulls as are left for other queues"
-        if len(self._by_queue.get(queue, ())) >= _ALIKE_MAX:
-            return f"pulls of {_ALIKE_MAX} filters and groups are held for queue {pull.queue_id} of {pull.topic}"
+        left = free - units  # for others, when this one is held
+        siblings = self._by_connection.get(connection)
+        if siblings is not None and siblings.units > left:
+            return f"this connection holds {len(siblings)} pulls, as many as are left for others"
+        kinds = self._by_queue.get((pull.topic, pull.queue_id))
+        if kinds is not None:
+            if kinds.units > left:
+                return f"queue {pull.queue_id} of {pull.topic} has as many held pulls as are left for other queues"
+            if len(kinds) >= _ALIKE_MAX:
+                return f"pulls of {_ALIKE_MAX} filters and groups are held for queue {pull.queue_id} of {pull.topic}"
         return None
 
     def hold(self, connection: Connection, pull: Pull, wanted: Wanted, until: float) -> None:
@@ -160,18 +184,21 @@ class HeldPulls:
         if self._swept_slot is not None and slot <= self._swept_slot:
             slot = self._swept_slot + 1
         queue = (pull.topic, pull.queue_id)
-        kinds = self._by_queue.setdefault(queue, {})
+        kinds = self._by_queue.get(queue)
+        if kinds is None:
+            kinds = self._by_queue[queue] = _OfQueue()
+        siblings = self._by_connection.get(connection)
+        if siblings is None:
+            siblings = self._by_connection[connection] = _OfConnection()
         kind = wanted, pull.group, pull.queue_offset
         alike = kinds.get(kind)
         if alike is None:
-            alike = kinds[kind] = _Alike(*kind)
+            alike = kinds[kind] = _Alike(kind)
         held = HeldPull(connection, pull, alike, slot)
-        self._by_connection.setdefault(connection, {})[held] = None
+        held.count_in(kinds, siblings, _units(pull))
         self._by_slot.setdefault(slot, {})[held] = None
         self._count += 1
         self._units += held.units
-        self._queue_units[queue] = self._queue_units.get(queue, 0) + held.units
-        self._connection_units[connection] = self._connection_units.get(connection, 0) + held.units
 
     def on_dispatched(self, topic: str, queue_id: int, max_offset: int, entries: list[Entry]) -> None:
         """Wake pulls of this queue whose filter matches one of the new entries."""
@@ -187,7 +214,8 @@ class HeldPulls:
                 continue
             verdict = verdicts.get(alike.wanted)
             if verdict is None:
-                left -= _cost(alike.wanted) * len(entries)
+                wanted = alike.wanted
+                left -= (wanted.cost if isinstance(wanted, Program) else 1) * len(entries)
                 # A filter that cannot be asked any more examines the messages itself, in slices.
                 verdict = verdicts[alike.wanted] = left < 0 or _is_wanted(alike.wanted, entries)
             if verdict:
@@ -215,12 +243,12 @@ class HeldPulls:
     def release_topic(self, topic: str) -> None:
         """Wake all pulls of a deleted topic."""
         for queue in [queue for queue in self._by_queue if queue[0] == topic]:
-            for alike in list(self._by_queue.get(queue, {}).values()):
+            for alike in list(self._by_queue.get(queue, _OfQueue()).values()):
                 self._wake_all(alike.members)
 
     def release_group(self, topic: str, queue_id: int, group: str) -> bool:
         """Wake the pulls of a group in this queue, because its offset was reset; return whether there were any."""
-        kinds = self._by_queue.get((topic, queue_id), {})
+        kinds = self._by_queue.get((topic, queue_id), _OfQueue())
         waiting = [alike for alike in kinds.values() if alike.group == group]
         for alike in waiting:
             self._wake_all(alike.members)
@@ -231,13 +259,12 @@ class HeldPulls:
         self._later = None
         self._next_slice()
         for queue in list(self._by_queue):
-            for alike in list(self._by_queue.get(queue, {}).values()):
+            for alike in list(self._by_queue.get(queue, _OfQueue()).values()):
                 self._answer_all(list(alike.members), self._wake)
 
     def connection_closed(self, connection: Connection) -> None:
         """Drop the pulls of a closed connection."""
-        self._gone.update(self._by_connection.pop(connection, {}))
-        self._connection_units.pop(connection, None)
+        self._gone.update(self._by_connection.pop(connection, _OfConnection()))
         self._drop_gone()
         if self._gone:
             self._go_on_later()
@@ -248,7 +275,8 @@ class HeldPulls:
 
     def _wake_all(self, pulls: dict[HeldPull, None]) -> None:
         """Wake these: so many at once, the others in the next turns of the loop."""
-        if self._later is None:
+        if self._later is None or self._woken + len(pulls) < _WOKEN_AT_ONCE:
+            self._woken += len(pulls)
             self._answer_all(list(pulls), self._wake)
             return
         now = list(islice(pulls, max(0, _WOKEN_AT_ONCE - self._woken)))
@@ -301,38 +329,37 @@ class HeldPulls:
         if slot is None or held not in slot:
             return False
         _discard(self._by_slot, held.slot, held)
-        is_gone = held in self._gone
-        self._gone.pop(held, None)
-        self._due.pop(held, None)
+        is_gone = bool(self._gone) and held in self._gone
+        if is_gone:
+            del self._gone[held]
+        if self._due:
+            self._due.pop(held, None)
         self._count -= 1
         self._units -= held.units
-        _subtract(self._queue_units, held.queue, held.units)
+        kinds, siblings = held.kinds, held.siblings
+        kinds.units -= held.units
         if not is_gone:
-            _discard(self._by_connection, held.connection, held)
-            _subtract(self._connection_units, held.connection, held.units)
+            siblings.units -= held.units
+            del siblings[held]
+            if not siblings:
+                del self._by_connection[held.connection]
         alike = held.leaves()
-        if not alike.members:
-            kinds = self._by_queue.get(held.queue, {})
-            if kinds.get(alike.key) is alike:
-                del kinds[alike.key]
-                if not kinds:
-                    del self._by_queue[held.queue]
+        if not alike.members and kinds.get(alike.key) is alike:
+            del kinds[alike.key]
+            if not kinds:
+                del self._by_queue[held.queue]
         return not is_gone
 
 
 def _units(pull: Pull) -> int:
     """Return as how many pulls this one counts: one more for each piece of a long expression of its own."""
-    return 1 + len(pull.subscription or "") // _CHARS_PER_PULL
-
-
-def _cost(wanted: Wanted) -> int:
-    return wanted.cost if isinstance(wanted, Program) else 1
+    return 1 + len(pull.subscription) // _CHARS_PER_PULL if pull.subscription else 1
 
 
 def _pass(kinds: dict[_Kind, _Alike], alike: _Alike, offset: int) -> None:
     """Note that no message before this offset matches."""
     del kinds[alike.key]
-    alike.passed = offset
+    alike.pass_by(offset)
     other = kinds.get(alike.key)
     if other is not None:
         few, many = sorted((other, alike), key=lambda one: len(one.members))
@@ -359,12 +386,4 @@ def _discard(table: dict[_Key, dict[HeldPull, None]], key: _Key, held: HeldPull)
     members = table[key]
     del members[held]
     if not members:
-        del table[key]
-
-
-def _subtract(table: dict[_Key, int], key: _Key, units: int) -> None:
-    left = table[key] - units
-    if left:
-        table[key] = left
-    else:
         del table[key]
