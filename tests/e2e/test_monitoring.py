@@ -181,7 +181,7 @@ def _plays() -> dict[str, object]:
         "GantryTooFewInSync": (_set(1, 2), "30s", "3m"),
         "GantryAtMinimumInSync": (_set(2, 2), "10m", "20m"),
         "GantryPermitRunsOut": (
-            {f"gantry_permit_seconds{{{here}}}": "1+0x60", f"gantry_group_leads{{{here}}}": "1+0x60"},
+            {f"gantry_permit_seconds{{{here}}}": "0+0x60", f"gantry_group_leads{{{here}}}": "1+0x60"},
             "0s",
             "2m",
         ),

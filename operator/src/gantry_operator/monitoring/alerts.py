@@ -103,10 +103,10 @@ _REPLICATION = (
     ),
     Alert(
         "GantryPermitRunsOut",
-        "gantry_permit_seconds < 2 and gantry_group_leads == 1",
+        "gantry_permit_seconds == 0 and gantry_group_leads == 1",
         "30s",
         "warning",
-        "The master {{ $labels.instance }} cannot renew its lease and is going to refuse all requests",
+        "The master {{ $labels.instance }} has no serving lease and refuses all requests",
         "Neither its register nor all of its slaves answer it: look at the network, the API server, the file.",
     ),
     Alert(

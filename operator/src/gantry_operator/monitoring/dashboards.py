@@ -186,7 +186,7 @@ REPLICATION = Dashboard(
                 ),
                 _lines(
                     "Serving lease",
-                    "Saw teeth between the lease's two thirds and what is left at a renewal; 0: nothing is served.",
+                    "Saw teeth below 1.7 renewals (default timers: 4.25 s); 0: nothing is served.",
                     Query(_of("gantry_permit_seconds")),
                     unit="s",
                 ),
