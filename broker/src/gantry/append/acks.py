@@ -136,7 +136,7 @@ class Acks:
         self._let_read()
 
     def expire(self) -> None:
-        """Answer replies that waited too long with "outcome unknown"; to be called every 100 ms or so.
+        """Answer replies that waited too long with "outcome unknown"; called four times a second.
 
         What the mark has passed is released first: it was parked, or kept, while the serving lease was over.
         """

@@ -1,12 +1,12 @@
 """The times of a group: two named sets whose values fit together.
 
     suspect   without a good answer of the master and without a renewal for this long, the master is sealed
-    lease     how long a renewal is valid; a master that cannot renew stops serving at two thirds of it
+    lease     how long a master that acknowledges alone is waited for; alone in its set it serves for two thirds of it
     renew     how often the master renews: a third of the lease at most, and twice within the time of suspicion
     poll      how often the coordinator asks: the death of a master is noticed up to one poll later
 
-The coordinator and every member of a group use the same set.  `fast` is for one rack and for tests: there a pause of
-two seconds of the machine leads to a failover.
+A coordinator derives its set from what the members say (`agreement`).  `fast` is for one rack and for tests: there a
+pause of two seconds of the machine leads to a failover.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Answers that wait until a table is saved: those that come together share one save.
 
-A save encodes a whole table, so one for each waiting request would cost too much when a group of many queues starts.
+A save writes a whole file, so one for each waiting request would cost too much when a group of many queues starts.
 The first caller saves what was changed until then.  All who come meanwhile share the next save.
 """
 

@@ -1,8 +1,8 @@
 """Requests about topics: UPDATE_AND_CREATE_TOPIC (17), GET_ALL_TOPIC_CONFIG (21), DELETE_TOPIC_IN_BROKER (215),
 GET_TOPIC_CONFIG (351).  RocketMQ: `AdminBrokerProcessor`.
 
-The list of all topics is always complete: the reply lacks `totalTopicNum`, which tells newer clients that there is
-no next page.
+The list of all topics is always complete: `totalTopicNum` in the reply is its length, so newer clients ask for no next
+page.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ ANY_QUEUE = -1
 _LOOKED_AT_EVERY = 800
 # RocketMQ answers so long before the client's time is over (`PopRequest`).
 _EARLY_MS = 50
-# A client's clock or wish does not hold a request longer; clients ask for 15 to 30 s.
+# A client's wish does not hold a request longer; clients ask for 15 to 30 s.
 _POLL_MS_MAX = 60_000
 # A waiting client cannot tell a quarter of a second from none, and four slots a second make a sweep trivial.
 _SLOTS_PER_S = 4

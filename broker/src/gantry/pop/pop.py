@@ -42,7 +42,7 @@ _NO_SERVING_LEASE = Refusal(ResponseCode.SYSTEM_BUSY, "this broker may not serve
 
 
 class PopRequest:
-    """A pop that passed the checks, with the time until when it may wait (ms by the wall clock)."""
+    """A pop that passed the checks, with the time until when it may wait (ms by the broker's steady clock)."""
 
     __slots__ = ("attempt_id", "command", "connection", "is_order", "reads", "until_ms", "wish")
 

@@ -8,7 +8,7 @@ A member knows only how often it renews (`replication.renew_every_s`).  Two rene
     beat     a third of `heard`, 1 s at most
     again    a quarter      the register is read again after a renewal without an answer
 
-Which timer ends what is in broker/docs/failover.md, "Timers".
+Which timer ends what is in broker/docs/failover.md, section 4.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 The copy is a timer message with the same due time, also of a message with a level.  Messages that are due within a
 minute are not copied; retention waits for them.  What cannot be copied is counted and named, with the reason: the disk
 has no room, or the record has none for what the copy says of itself (RocketMQ fills properties to the last byte; its
-brokers' own words are left out first).  Such a record is passed over; its segment stays until it is due.
+brokers' own words are left out first).  Such a record is passed over, and in a level's line what is behind
+it waits too; its segment stays until it is due.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The index: records by topic#key and time, over a list of index files, the newest last.
 
-A record has one entry for its unique key and one for each of its keys.  The hashed keys of dispatched records wait,
+A record has an entry for its unique key and for each of its keys, one for each hash and a bounded number.  The hashed
+keys of dispatched records wait,
 packed, until the log is flushed up to them, so that nothing in the files points to what a power cut may take; queries
 search the waiting ones too, so what is dispatched is found at once.
 
