@@ -2,7 +2,7 @@
 
 A group's expression on a topic is compiled when a heartbeat first brings it, not at a pull.  It is marked dead when the
 topic leaves the group's subscription or the last consumer leaves, and is removed a day later.  A consumer that comes
-back with the same version revives it.  The file is written every few seconds when something changed.  After a start
+back with the same version revives it.  The file is written once a second when something changed.  After a start
 all entries count as dead until a heartbeat revives them.  Source: `ConsumerFilterManager`.
 
     an older or equal version      is ignored, except that an equal one revives

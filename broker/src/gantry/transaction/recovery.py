@@ -2,7 +2,7 @@
 
 Positions are the consumer offsets of CID_RMQ_SYS_TRANS, where RocketMQ keeps them.  The records behind them are read in
 the order of the log and entered into the same `Book` as at run time.  Their number is bounded by
-`Rules.settled_behind_max`; each takes about 15 us.
+`CheckPolicy.settled_behind_max`; each takes about 15 us.
 
 The two positions are two offsets, which files and slaves get one after the other: an old half offset may come with a
 new op offset, which has passed ops of halves that are read again.  Such a half would be checked and delivered once
@@ -15,7 +15,7 @@ A crash may cut a run between a message and its ops.  No other run is appended b
 behind the last op can lack one.  `unlogged` reads that part of the log and finds messages that name an open half in
 their field for the prepared message, and copies of given-up halves.  The last op itself says whether others of its
 transaction are missing: we do not need them, but RocketMQ's broker does, if it gets the folder.  Marks bound how much
-log is behind the last op (`Rules.unmarked_bytes_max`).
+log is behind the last op (`CheckPolicy.unmarked_bytes_max`).
 """
 
 from __future__ import annotations
