@@ -9,7 +9,9 @@ from gantry.broker import tables
 from gantry.broker.settings.config import Role
 from gantry.errors import DiskFullError
 from gantry.metadata.offsets import Offsets
+from gantry.metadata.starts import GroupStarts
 from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model.topic import TopicConfig
 from testkit.memory_state import MemoryState
 from testkit.simclock import SimClock
 from testkit.smallstore import message, opened, small
@@ -33,6 +35,25 @@ def test_offsets_are_bounded_after_every_stop_but_those_of_a_slave_are_its_maste
     again = Offsets(offsets_file, clock)
     tables.agree(store, topics, again, role)
     assert (again.query("readers", "orders", 0), offsets_file.saves) == (offset, saves), "nothing was left to correct"
+    store.close()
+
+
+def test_a_group_whose_begin_a_crash_took_gets_the_first_message_of_a_queue_that_comes_next(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = opened(small(tmp_path), clock)
+    store.append([message("orders")])
+    beyond = store.written.offset + 1000  # where the log ended before a power cut, or on the master of before
+    offsets_file = MemoryState({"offsetTable": {"orders@g": {"0": 1}}, "gantryBegins": {"orders@g": [beyond, 7]}})
+    topics, offsets = Topics(MemoryState(), clock, TopicSettings("b", "c", True, 4, 100)), Offsets(offsets_file, clock)
+    topics.ensure(TopicConfig("orders", read_queues=4, write_queues=4))
+    tables.agree(store, topics, offsets, Role.SLAVE)
+    assert offsets.begins.get("orders@g").log_offset == beyond, "a slave's are those of its master"
+    tables.bound(store, offsets)
+    assert offsets_file.saves == 1
+    store.append([message("orders", queue_id=1) for _ in range(20)])
+    list(store.tick(clock.now_ms()))
+    starts = GroupStarts(Offsets(offsets_file, clock), topics, store, 100)
+    assert starts.given("g", "orders", 1) == 0
     store.close()
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from gantry.metadata.offsets import Offsets
 from gantry.metadata.starts import GroupStarts
+from testkit.memory_state import MemoryState
 from testkit.pullplay import SMALL, PullPlay
 from testkit.requests import within
+from testkit.simclock import SimClock
 
 OLD = 100  # bytes: every queue with a message behind it is old
 
@@ -115,3 +118,11 @@ def test_a_group_that_is_nowhere_is_new() -> None:
     play.send("one", "x" * 1000, queue_id=0)
     assert play.learn() == {}
     assert (play.asked, play.given(0)) == (1, None)
+
+
+def test_a_slave_hears_where_a_group_goes_on_whose_mark_is_lifted() -> None:
+    offsets = Offsets(MemoryState(), SimClock())
+    offsets.begin_again("T", 1, ["g"], queues=1)
+    offsets.touched, offsets.marks.touched = set(), set()
+    assert (offsets.take_reset("g", "T", 0, 9), offsets.take_reset("g", "T", 0, 0)) == (0, None)
+    assert offsets.touched == offsets.marks.touched == {"T@g"}, "without its offset it would begin at the end"

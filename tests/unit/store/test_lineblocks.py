@@ -53,6 +53,27 @@ def test_the_first_block_says_nothing_that_the_others_do_not_know() -> None:
     assert found["first"] <= found["k4999"] and count > 300
 
 
+def test_nor_does_it_where_one_save_ends_while_another_takes_changes_up() -> None:
+    table = dict.fromkeys(range(2000), 0)
+    blocks: LineBlocks[int] = LineBlocks(table.get, is_first=lambda key: key == 0)
+    blocks.fill(table)
+    one = blocks.encode()
+    for _ in range(len(table) // 16 - 1):
+        next(one)  # it is about to end
+    table.update(dict.fromkeys(table, 1))
+    blocks.changed.update(table)
+    assert blocks.changed.copy().pop() == 0, "numbers leave a set in their order"
+    another = blocks.encode()
+    next(another)
+    for _ in one:
+        pass
+    found: dict[str, int] = document_of(blocks)  # type: ignore[arg-type, assignment]
+    assert found["0"] <= min(found.values())
+    for _ in another:
+        pass
+    assert set(document_of(blocks).values()) == {1}  # type: ignore[arg-type]
+
+
 def test_a_save_takes_steps_for_what_has_changed_however_large_the_table_is() -> None:
     steps = []
     for size in (1000, 20_000):

@@ -85,7 +85,8 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
 
 
 def bound(store: Store, offsets: Offsets) -> None:
-    """Set offsets beyond the end of their queue back, on the disk before this returns; see `Offsets.bound`.
+    """Set offsets beyond the end of their queue back, and begins of groups beyond the end of the log, on the disk
+    before this returns; see `Offsets.bound` and `Beginnings.bound`.
 
     Otherwise their groups would miss the next messages, which get those offsets.
     """
@@ -97,7 +98,9 @@ def _set_back(store: Store, offsets: Offsets, former: Collection[str] = ()) -> b
     beyond = offsets.bound(store.next_queue_offset, former)
     for key in beyond:
         log.warning("%s: the offset was beyond the end of the queue, set back", key)
-    return bool(beyond)
+    is_ahead = offsets.begins.bound(store.written.offset)
+    offsets.file.is_changed |= is_ahead
+    return bool(beyond) or is_ahead
 
 
 def _save(store: Store, save: Callable[[], None]) -> None:

@@ -56,15 +56,17 @@ class Beginnings:
             if self._table.pop(key, None) is not None:
                 self._touch(key)
 
-    def bound(self, log_end: int) -> None:
-        """Set begins behind the log's end back to it; a crash or a change of the master made the log shorter.
+    def bound(self, log_end: int) -> bool:
+        """Set begins behind the log's end back to it; return whether there were any.
 
-        Else a queue whose first message comes next would count as one that was there before.
+        A crash or a change of the master made the log shorter.  Else a queue whose first message comes next would count
+        as one that was there before.
         """
-        for key, began in self._table.items():
-            if began.log_offset > log_end:
-                self._table[key] = began._replace(log_offset=log_end)
-                self._touch(key)
+        ahead = [key for key, began in self._table.items() if began.log_offset > log_end]
+        for key in ahead:
+            self._table[key] = self._table[key]._replace(log_offset=log_end)
+            self._touch(key)
+        return bool(ahead)
 
     def keys(self) -> list[str]:
         """Return every key."""

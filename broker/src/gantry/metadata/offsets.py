@@ -134,7 +134,7 @@ class Offsets:
         if _is_shared(key):
             # Another member begins here as well, if this one goes before it commits.
             (self._table.get(key) or self._table.put(key, {})).setdefault(queue_id, target)
-            self._table.lines.changed.add(key)
+            self._touch(key)
         return None
 
     def has_moved(self, group: str, topic: str, queue_id: int) -> None:

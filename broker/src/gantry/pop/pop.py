@@ -30,7 +30,7 @@ from gantry.wire.command import reply
 from gantry.wire.headers import Header
 
 if TYPE_CHECKING:
-    from gantry.transport.connection import Connection
+    from gantry.transport.connection import Chunk, Connection
 
 BY_PRIORITY = "priority"  # value of gantryOrder: ascending queues, redelivered messages of each first
 COUNT_MAX = 32  # RocketMQ's largest maxMsgNums
@@ -218,7 +218,7 @@ class PopHandlers:
 
     def _wait(self, request: PopRequest) -> None:
         """Hold a pop, or answer that there is nothing.  Where it begins is durable before: else a crash might let the
-        group begin with a later message, and skip those between.  A lease does the same for a pop with messages.
+        group begin with a later message, and skip those between.
         """
         if not self._context.firsts.is_saved:
             self._context.firsts.then(lambda is_kept: self._begun(request, is_kept))
@@ -238,17 +238,29 @@ class PopHandlers:
             self._refuse(request, _NOT_SAVED)
 
     def _answer(self, request: PopRequest, catch: Catch) -> None:
-        context, wish, connection = self._context, request.wish, request.connection
+        context, wish = self._context, request.wish
         head, pieces = answers.found(request.command, catch, wish.invisible_ms, self._service.rules.broker, wish.topic)
         for one in catch.taken:
             self._service.counts.popped(wish.topic, wish.group, len(one.offsets), one.fetched.bytes)
-        end = context.store.written.offset
+        output: list[Chunk] = [head, *pieces]
         if request.command.is_oneway:
             return
-        if context.acks.waits(end):
-            context.acks.park(end, connection, b"".join([head, *pieces]), 1)
+        if wish.init_mode == INIT_MAX and not context.firsts.is_saved:
+            # The lease keeps the begin in the queues of these messages, and in no other that the pop looked into.
+            context.firsts.then(lambda is_kept: self._deliver(request, output, is_kept))
         else:
-            connection.writelines([head, *pieces])
+            self._deliver(request, output)
+
+    def _deliver(self, request: PopRequest, output: list[Chunk], is_kept: bool = True) -> None:
+        """Send leased messages when their leases are confirmed; not when it is unknown whether the begin is kept."""
+        context, connection = self._context, request.connection
+        end = context.store.written.offset
+        if not is_kept:
+            self._begun(request, is_kept)
+        elif context.acks.waits(end):
+            context.acks.park(end, connection, b"".join(output), 1)
+        else:
+            connection.writelines(output)
 
     def _bring_in(
         self, request: PopRequest, catch: Catch, then: Callable[[PopRequest], None] | None = None

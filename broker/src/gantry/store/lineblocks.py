@@ -67,23 +67,25 @@ class LineBlocks(Generic[_Key]):
     def encode(self) -> Iterator[None]:
         """Encode what has changed, in steps of less than a millisecond; then `lines` are those of the table."""
         while True:
-            # A save that was interrupted left some.
-            self._taking = self._taking | self.changed if self._taking else self.changed
+            self._taking = self._taking | self.changed if self._taking else self.changed  # another save left some
             self.changed = set()
             while len(self._taking) > _TAKEN_AT_ONCE:
                 self._take_up(_TAKEN_AT_ONCE)
                 yield
-            if len(self.changed) <= _TAKEN_AT_ONCE:
-                break
-        # From here to the first block nobody else has the loop.
-        self._take_up(len(self._taking))
-        self._taking, self.changed = self.changed, set()
-        self._take_up(len(self._taking))
-        if _FIRST in self._stale:
-            self._write(_FIRST)
-        while self._stale:
-            self._write(next(iter(self._stale)))
-            yield
+            if len(self.changed) > _TAKEN_AT_ONCE:
+                continue
+            # From here to the first block nobody else has the loop.
+            self._take_up(len(self._taking))
+            self._taking, self.changed = self.changed, set()
+            self._take_up(len(self._taking))
+            if _FIRST in self._stale:
+                self._write(_FIRST)
+            while (place := next((one for one in self._stale if one != _FIRST), None)) is not None:
+                self._write(place)
+                yield
+            # Another save may be about to take changes up: those of the first block alone would be too new.
+            if not self._stale and not self._taking:
+                return
 
     def lines(self, part: str = "") -> Lines:
         """Return the texts of the entries of a part, as they were encoded last."""
