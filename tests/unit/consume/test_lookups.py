@@ -139,12 +139,12 @@ def test_a_walk_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     found = play.query("k", endTimestamp=early)
     assert (found.code, (found.remark or "").partition(";")[2]) == (
         ResponseCode.QUERY_NOT_FOUND,
-        " ask for a later time range",
+        " ask for an earlier time range, or read the topic",
     )
     monkeypatch.setattr(keysearch, "_HITS_AT_ONCE", 1)
     found = play.query("k", maxNum=64)
     assert (found.code, len(bodies_of(found.body))) == (ResponseCode.SUCCESS, 9)
-    assert "ask for a later time range" in (found.remark or "")
+    assert "ask for an earlier time range" in (found.remark or "")
 
 
 async def test_what_is_cold_is_read_elsewhere_before_it_is_shown() -> None:

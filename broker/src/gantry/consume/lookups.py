@@ -53,7 +53,7 @@ class LookupHandlers:
         places, is_cut = await searched(search(self._store, question, max(1, min(wanted, HITS_MAX))))
         reader = self._store.reader
         found = [reader.bytes_at(*place) for place in places if reader.holds(*place)]
-        cut = f"the index has more than {EXAMINED_MAX} entries behind its newest ones; ask for a later time range"
+        cut = f"{EXAMINED_MAX} entries of the index were searched; ask for an earlier time range, or read the topic"
         if not found:
             remark = cut if is_cut else "can not find message, maybe time range not correct"
             return reply(command, ResponseCode.QUERY_NOT_FOUND, remark, self._index_state())
@@ -75,7 +75,7 @@ class LookupHandlers:
         return reply(command, ext=headers.to_ext(offset=high))
 
     def min_offset(self, connection: Connection, command: Command) -> Command:
-        """GET_MIN_OFFSET: the oldest message of a queue; 0 for one that never had a message, and for an unknown one."""
+        """GET_MIN_OFFSET: the oldest message of a queue, its end for an empty one; 0 for an unknown one."""
         low, _ = self._range_of(command) or (0, 0)
         return reply(command, ext=headers.to_ext(offset=low))
 
