@@ -151,9 +151,9 @@ class GroupMember(Member):
 
     async def _live(self, loop: SimLoop, process: str) -> None:
         """Life after life, until one fails or is asked to stop."""
+        machine = self._machine(loop, process)
         while True:
             ending = asyncio.Event()
-            machine = self._machine(loop, process)
             broker = self.broker = SlowBroker(self._config, on_failed=ending.set, machine=machine)
             broker.delays = self.delays
             self._has_door = True
@@ -182,12 +182,11 @@ class GroupMember(Member):
         self._has_door = self._has_door and line < _DOOR_LINE - 1
 
     def _machine(self, loop: SimLoop, process: str) -> Machine:
-        if self._background is None or not self._carrying.is_full:
-            self._new_background(loop)
+        """One for all lives of the process, as in `gantry broker`: what a life leaves to the next goes by its clock."""
         return Machine(
             self.clock,
             self.disk,
-            self._background,
+            lambda disk: self._new_background(loop)(disk),
             self._reserve,
             self._world.chance,
             lambda: f"boot-{self._boots}",

@@ -25,7 +25,7 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     wait SECONDS            of virtual time;  until TEXT: until that stands in the trace, at most 60 s
     settle                  until somebody leads whose messages are acknowledged by all who are connected; at most 60 s
     handover TARGET         asked of who leads;  clone WHO: asked of a member
-    expire                  the days of retention pass, for everybody; what is old enough goes
+    expire                  all files are older by the days of retention, at everybody's; what is old enough goes
     send, read and more     what clients and administrators say: `simulation.playtalk`
 
     python -m simulation.groupplay FILE ...           compare;  --write: write the traces again
@@ -263,7 +263,7 @@ class GroupPlay:
     def _do_expire(self, words: list[str]) -> None:
         del words
         for member in self.group.members:
-            member.clock.ahead_ms += _RETENTION_MS
+            member.disk.age_files(_RETENTION_MS)
             broker = member.broker
             if broker is not None and broker.parts is not None:
                 broker.parts.store.retention.drop_expired()

@@ -6,7 +6,7 @@
     half [TEXT ...]                     messages whose transactions are open; the master knows the client then
     end TEXT commit | rollback          it ends
     topic create | delete NAME          asked of the master
-    commit OFFSET [TOPIC]               a group of readers stands there, the master is told
+    commit OFFSET [TOPIC] [to N]        a group of readers stands there, the master is told, or member N
     ends N [TOPIC]                      where member N says that the queue begins and ends, and the group stands
 
 The client of transactions is asked by the broker like any other; each question is told when it comes first.
@@ -167,16 +167,16 @@ class PlayTalk:
         self._say(f"topic {name}, {how}: {_answer(leader, self._ask(leader, command), 'done')}")
 
     def _do_commit(self, words: list[str]) -> None:
+        member, words = self._choice(words)
         offset, topic = words[0], words[1] if len(words) > 1 else _TOPIC
-        leader = self._group.leader()
-        assert leader is not None, "nobody leads"
+        assert member is not None, "nobody leads"
         reader = {"groupName": _READERS, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
         reader |= {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False}
         subscription = {"topic": topic, "subString": "*", "expressionType": "TAG", "subVersion": 1}
-        self._beat(leader, [], [reader | {"subscriptionDataSet": [subscription]}])
+        self._beat(member, [], [reader | {"subscriptionDataSet": [subscription]}])
         fields = {"consumerGroup": _READERS, "topic": topic, "queueId": "0", "commitOffset": offset}
-        answer = self._ask(leader, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields))
-        self._say(f"{_READERS} stand at {offset} of {topic}: {_answer(leader, answer, 'done')}")
+        answer = self._ask(member, Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields))
+        self._say(f"{_READERS} stand at {offset} of {topic}: {_answer(member, answer, 'done')}")
 
     def _do_ends(self, words: list[str]) -> None:
         member = self._group.members[int(words[0])]

@@ -56,9 +56,9 @@ class Process:
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
+        machine = Machine(process=self.process, carrying=self._carrying)
         while True:
             ended = asyncio.Event()
-            machine = Machine(process=self.process, carrying=self._carrying)
             broker = Broker(self.config, on_failed=ended.set, machine=machine)
             self.lives += 1
             try:

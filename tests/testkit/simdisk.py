@@ -260,6 +260,16 @@ class SimDisk:
     def modified_ms(self, path: str) -> int:
         return self._node(path).modified_ms
 
+    def age_files(self, by_ms: int) -> None:
+        """Make every file as if it was last written so much earlier."""
+        folders = [self._root]
+        while folders:
+            for entry in folders.pop().entries.values():
+                if isinstance(entry, Folder):
+                    folders.append(entry)
+                else:
+                    entry.modified_ms -= by_ms
+
     def lock(self, path: str) -> SimLock:
         if path in self._held:
             raise StoreError(f"{path} is locked by another broker (process unknown); stop it or choose another folder")
