@@ -11,13 +11,15 @@ small here; GROWTH_FACTOR=10 multiplies them.
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 
 from gantry.broker import periodic
+from gantry.broker.registration import BrokerIdentity, RegistrationTask
 from gantry.broker.requests import router
 from gantry.clock import SystemClock
 from gantry.consume.filterdata import ConsumerFilters
@@ -26,8 +28,11 @@ from gantry.consume.locks import QueueLocks
 from gantry.leaves import frames
 from gantry.metadata.clients import ConsumerGroup, Consumption
 from gantry.metadata.offsets import Offsets
+from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import Subscription
+from gantry.store import statefile
 from gantry.wire.codes import RequestCode
+from gantry.wire.command import reply
 from testkit.counting import instructions
 from testkit.fake_connection import FakeConnection
 from testkit.simclock import SimClock
@@ -59,7 +64,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.QUERY_MESSAGE: SLICED,
     RequestCode.QUERY_CONSUMER_OFFSET: FLAT,
     RequestCode.UPDATE_CONSUMER_OFFSET: FLAT,
-    RequestCode.UPDATE_AND_CREATE_TOPIC: whole("the texts of all topics are listed for the file; joined by its job"),
+    RequestCode.UPDATE_AND_CREATE_TOPIC: FLAT,  # the file is joined and written by a job
     RequestCode.GET_ALL_TOPIC_CONFIG: SLICED,
     RequestCode.UPDATE_BROKER_CONFIG: ASKED,
     RequestCode.GET_BROKER_CONFIG: FLAT,
@@ -79,7 +84,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.GET_ALL_CONSUMER_OFFSET: SLICED,
     RequestCode.GET_ALL_DELAY_OFFSET: FLAT,
     RequestCode.CHECK_CLIENT_CONFIG: ASKED,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: whole("as for topics"),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: whole("the texts of all groups are listed; joined by a job"),
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: SLICED,
     RequestCode.GET_TOPIC_STATS_INFO: SLICED,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: SLICED,
@@ -123,7 +128,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.RECALL_MESSAGE: SLICED,
     RequestCode.RETIME_DELAYED: SLICED,
     RequestCode.QUERY_ASSIGNMENT: whole("members and queues of one group and topic"),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: whole("as for topics"),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: whole("as for groups"),
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: SLICED,
     RequestCode.POP_MESSAGE: FLAT,
     RequestCode.PEEK_MESSAGE: FLAT,
@@ -274,6 +279,49 @@ def steps_of(steps: Iterator[object]) -> list[int]:
         found.append(ran.calls)
         if is_over:
             return found
+
+
+async def test_a_topic_costs_the_same_however_many_there_are() -> None:
+    costs = []
+    for size in (SMALL, LARGE):
+        servers = KnowingServers()
+        topics = Topics(NoState(), SimClock(), TopicSettings("b", "c"))  # type: ignore[arg-type]
+        task = RegistrationTask(servers, ("ns:1",), BrokerIdentity("c", "b", 0, "a:1", "a:2"), topics, Anything())
+        topics.on_change(task.topic_changed)
+        for number in range(size):
+            topics.auto_create(f"T{number}", "TBW102", 4, False)
+        running = asyncio.ensure_future(task.run())
+        await task.caught_up()
+        servers.bytes = 0
+        with instructions() as ran:
+            topics.auto_create("made", "TBW102", 4, False)
+            topics.file.save_if_changed()
+            await task.caught_up()
+        assert servers.bytes > 0
+        costs.append((ran.calls, servers.bytes))
+        running.cancel()
+    assert costs[1][1] == costs[0][1], "bytes to the name server"
+    assert costs[1][0] <= costs[0][0] + 100, costs
+
+
+class KnowingServers:
+    """Takes every request, and counts what it has to read."""
+
+    bytes = 0
+
+    async def invoke(self, address: str, command: frames.Command, timeout_s: float) -> frames.Command:
+        self.bytes += len(command.body)
+        return reply(command)
+
+
+class NoState:
+    """A file that is empty and takes everything; a real one makes its text in a job."""
+
+    def load(self) -> None:
+        return None
+
+    def save(self, table: Mapping[str, object]) -> None:
+        statefile.contents_of(table)
 
 
 def test_a_dispatch_to_held_pulls_costs_the_same_however_many_are_held() -> None:

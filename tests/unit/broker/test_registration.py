@@ -12,10 +12,11 @@ from gantry.broker.registration import BrokerIdentity, PermittedTopics, Registra
 from gantry.errors import UnreachableError
 from gantry.leaves.frames import Command
 from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model.route import QueueData, TopicRoute
 from gantry.model.topic import TopicConfig
 from gantry.nameserver.registration import decode_registration
-from gantry.wire import headers
-from gantry.wire.codes import RequestCode
+from gantry.wire import bodies, headers
+from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from testkit.memory_state import MemoryState
 from testkit.simclock import SimClock
@@ -28,13 +29,14 @@ class NameServers:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Command]] = []
         self.answers: dict[str, int] = {}
+        self.refuses: dict[tuple[str, int], int] = {}
         self.open = asyncio.Event()
         self.open.set()
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
         self.asked.append((address, command))
         await self.open.wait()
-        code = self.answers.get(address, 0)
+        code = self.refuses.get((address, command.code), self.answers.get(address, 0))
         if code < 0:
             raise UnreachableError(f"{address}: refused")
         return reply(command, code, "because" if code else None)
@@ -78,7 +80,7 @@ async def test_name_servers_are_told_at_the_same_time_and_failures_stay_apart(ca
     assert len(caplog.records) == 2, "one line per name server and minute"
 
 
-async def test_changes_during_a_round_are_carried_by_one_more() -> None:
+async def test_changes_during_a_round_are_carried_by_one_more_topic_by_topic() -> None:
     play = Play("ns:1")
     running = asyncio.ensure_future(play.registration.run())
     play.servers.open.clear()
@@ -91,7 +93,9 @@ async def test_changes_during_a_round_are_carried_by_one_more() -> None:
     assert not caught_up.done()
     play.servers.open.set()
     await caught_up
-    assert len(play.servers.take()) == 2
+    told = play.servers.asked[1:]
+    assert [command.code for _, command in told] == [RequestCode.REGISTER_TOPIC_IN_NAMESRV] * 5
+    assert [command.ext["topic"] for _, command in told] == [f"t{number}" for number in range(5)]
     running.cancel()
     await asyncio.wait({running})
 
@@ -119,11 +123,12 @@ def test_no_topic_may_do_more_than_its_broker() -> None:
     play = Play()
     play.topics.put(TopicConfig("orders", 2, 2))
     permitted = PermittedTopics(play.topics, 6)
-    assert permitted.to_body() == play.topics.to_body()
+    assert list(permitted.all()) == list(play.topics.all())
     permitted.permission = 4
-    body = permitted.to_body()["topicConfigTable"]
-    assert isinstance(body, dict)
-    assert (body["orders"]["perm"], body["TBW102"]["perm"]) == (4, 5)
+    perms = {topic.name: topic.perm for topic in permitted.all()}
+    orders = permitted.get("orders")
+    assert (perms["orders"], perms["TBW102"]) == (4, 5) and orders is not None and orders.perm == 4
+    assert permitted.get("nothing") is None
     config = play.topics.get("orders")
     assert config is not None and config.perm == 6, "the table itself stays as it is"
 
@@ -162,8 +167,89 @@ async def test_the_epoch_travels_as_the_state_version_and_another_id_is_told_at_
     play.registration.stand_as(3, 7)
     await play.registration.caught_up()
     (_, first), (_, second) = play.servers.asked
-    bodies = [decode_registration(command.body, False, command.version) for command in (first, second)]
-    assert [body.version.state_version for body in bodies] == [0, 7]
+    told = [decode_registration(command.body, False, command.version) for command in (first, second)]
+    assert [body.version.state_version for body in told] == [0, 7]
     assert [headers.parse(one.code, one.ext).integer("brokerId") for one in (first, second)] == [0, 3]
     running.cancel()
     await asyncio.wait({running})
+
+
+async def test_a_topic_is_told_alone_and_a_deleted_one_with_the_whole_table() -> None:
+    play = Play("ns:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await play.registration.caught_up()
+    await until(lambda: play.registration.is_registered["ns:1"])
+    play.servers.take()
+    play.topics.put(TopicConfig("orders", 2, 3))
+    await play.registration.caught_up()
+    ((_, command),) = play.servers.asked
+    assert (command.code, command.ext) == (217, {"topic": "orders", "brokerAddr": "10.0.0.9:10911"})
+    assert TopicRoute.from_json(bodies.loads(command.body)).queues == (QueueData("b", 2, 3, 6),)
+    play.servers.take()
+    play.topics.delete("orders")
+    await play.registration.caught_up()
+    assert play.servers.take() == [("ns:1", RequestCode.REGISTER_BROKER)]
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_a_name_server_that_does_not_know_single_topics_gets_the_whole_table() -> None:
+    play = Play("old:1", "new:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: all(play.registration.is_registered.values()))
+    play.servers.take()
+    play.servers.refuses = {("old:1", RequestCode.REGISTER_TOPIC_IN_NAMESRV): ResponseCode.REQUEST_CODE_NOT_SUPPORTED}
+    for name in ("a", "b"):
+        play.topics.put(TopicConfig(name))
+        await play.registration.caught_up()
+    taken = play.servers.take()
+    assert [code for address, code in taken if address == "old:1"] == [217, 103, 103], "it is asked once"
+    assert [code for address, code in taken if address == "new:1"] == [217, 217]
+    play.registration.connection_lost("old:1")
+    assert not play.registration.is_registered["old:1"]
+    await until(lambda: play.registration.is_registered["old:1"])
+    play.topics.put(TopicConfig("c"))
+    await play.registration.caught_up()
+    assert ("old:1", 217) in play.servers.take(), "it may be a newer one now"
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_one_that_has_forgotten_the_broker_is_told_everything_at_once() -> None:
+    play = Play("ns:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["ns:1"])
+    play.servers.take()
+    play.servers.refuses = {("ns:1", RequestCode.REGISTER_TOPIC_IN_NAMESRV): ResponseCode.SYSTEM_ERROR}
+    play.topics.put(TopicConfig("orders"))
+    await until(lambda: len(play.servers.asked) == 2)
+    assert [code for _, code in play.servers.take()] == [217, 103]
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_a_slave_tells_no_topics_until_it_is_the_master() -> None:
+    play = Play("ns:1")
+    play.registration.stand_as(1, 7)
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["ns:1"])
+    play.servers.take()
+    play.topics.put(TopicConfig("orders"))
+    await play.registration.caught_up()
+    assert play.servers.take() == []
+    play.registration.stand_as(0, 8)
+    await play.registration.caught_up()
+    ((_, command),) = play.servers.asked
+    assert "orders" in decode_registration(command.body, False, command.version).topics
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_a_table_that_no_frame_holds_is_said_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gantry.metadata.longanswers.ANSWER_BYTES_MAX", 100)
+    play = Play("ns:1")
+    await play.registration.register_once()
+    assert play.registration.is_registered == {"ns:1": False} and play.servers.take() == []
+    assert "have fewer topics" in caplog.text

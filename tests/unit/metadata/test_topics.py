@@ -194,7 +194,7 @@ def test_a_document_of_another_shape_is_named(document: object) -> None:
 
 
 def test_registrations_carry_the_empty_tables_of_static_topics() -> None:
-    body = topics_of().to_body()
+    body = topics_of().head()
     assert body["topicQueueMappingDetailMap"] == {}
     assert body["topicQueueMappingInfoMap"] == {}
     assert body["mappingDataVersion"] == {"counter": 0, "stateVersion": 0, "timestamp": 0}
@@ -218,3 +218,19 @@ def test_a_topic_whose_messages_outlived_its_document_is_made_again() -> None:
         "%DLQ%group": 1,
         "bills": 2,
     }
+
+
+def test_the_file_lists_topics_by_name_whatever_was_made_changed_and_deleted() -> None:
+    state = MemoryState()
+    topics = topics_of(state)
+    for name in ("m", "c", "x", "a"):
+        topics.put(TopicConfig(name))
+    topics.put(TopicConfig("c", 7, 7))
+    topics.delete("m")
+    topics.file.save_if_changed()
+    saved = state.load()
+    assert saved is not None
+    table = saved["topicConfigTable"]
+    assert isinstance(table, dict) and list(table) == sorted(topics.names())
+    assert (table["c"]["readQueueNums"], "m" in table) == (7, False)
+    assert sorted(topics_of(state).names()) == sorted(topics.names())

@@ -275,3 +275,17 @@ def test_entries_are_counted_down_when_they_are_deleted(monkeypatch: pytest.Monk
     asker.ask(RequestCode.DELETE_KV_CONFIG, {"namespace": "N", "key": "a"})
     codes.append(asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "c", "value": "v"}).code)
     assert codes == [0, 0, ResponseCode.SYSTEM_ERROR, 0]
+
+
+def test_a_single_topic_as_rocketmqs_broker_and_ours_register_it() -> None:
+    asker = Asker()
+    body = b'{"queueDatas":[{"brokerName":"b-a","perm":6,"readQueueNums":2,"topicSysFlag":0,"writeQueueNums":3}]}'
+    single = RequestCode.REGISTER_TOPIC_IN_NAMESRV
+    assert asker.ask(single, {"topic": "U"}, body).code == ResponseCode.SYSTEM_ERROR
+    asker.register()
+    assert asker.ask(single, {"topic": "U"}, body).code == 0
+    assert asker.ask(single, {"topic": "W", "brokerAddr": "10.0.0.1:10911"}, body).code == 0
+    assert asker.ask(single, {"topic": "X", "brokerAddr": "10.0.0.9:10911"}, body).code == ResponseCode.SYSTEM_ERROR
+    assert asker.table.topics() == ["T", "TBW102", "U", "W"]
+    for damaged in (b"", b"[]", b'{"queueDatas":[7]}'):
+        assert asker.ask(single, {"topic": "U"}, damaged).code == ResponseCode.SYSTEM_ERROR

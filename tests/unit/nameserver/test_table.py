@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from gantry.errors import Refusal
+from gantry.model.route import QueueData
 from gantry.model.topic import DataVersion, TopicConfig
 from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, Registered, RouteTable
 from gantry.wire.codes import ResponseCode
+from testkit.counting import instructions
 
 LINK = object()
 
@@ -310,3 +312,30 @@ def test_epochs_are_forgotten_with_the_last_member() -> None:
     table.unregister("C", "b-a", "10.0.0.1:10911")
     table.register(registration(version=DataVersion(1, 0, 0)), LINK, 0)
     assert members(table) == {0: "10.0.0.1:10911"}
+
+
+def test_a_single_topic_is_taken_from_a_master_that_is_known() -> None:
+    table = RouteTable()
+    queues = [QueueData("b-a", 2, 3, 6)]
+    assert isinstance(table.register_topic("U", queues), Refusal) and table.topics() == []
+    table.register(registration(), LINK, 0)
+    table.register(slave(), LINK, 0)
+    assert isinstance(table.register_topic("U", queues, "10.0.0.2:10911"), Refusal), "a slave, or a former master"
+    assert table.register_topic("U", queues, "10.0.0.1:10911") is None
+    assert table.register_topic("V", queues) is None, "RocketMQ's broker does not tell its address"
+    route = table.route("U")
+    assert route is not None and route.queues == (QueueData("b-a", 2, 3, 6),)
+    assert table.topics() == ["T", "TBW102", "U", "V"]
+    assert table.version_of("C", "10.0.0.1:10911") == DataVersion(1, 0, 1000), "the next whole registration is applied"
+    assert isinstance(table.register_topic("x" * 513, queues), Refusal)
+
+
+def test_a_single_topic_costs_the_same_however_many_there_are() -> None:
+    costs = []
+    for size in (300, 3000):
+        table = RouteTable()
+        table.register(registration(topics=topics(*[f"T{number}" for number in range(size)])), LINK, 0)
+        with instructions() as ran:
+            table.register_topic("new", [QueueData("b-a", 2, 3, 6)], "10.0.0.1:10911")
+        costs.append(ran.calls)
+    assert costs[0] == costs[1]

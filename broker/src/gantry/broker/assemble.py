@@ -378,7 +378,7 @@ def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: Per
         checks.is_readable = config.permission & PERM_READ != 0
         if permitted.permission != config.permission:
             permitted.permission = config.permission
-            parts.registration.topic_changed("")
+            parts.registration.changed()
 
     parts.live.on_change(obey)
     obey(parts.live.current)

@@ -14,6 +14,7 @@ The listeners of `on_delete` remove the queues of a deleted topic and its reader
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -63,7 +64,9 @@ class Topics:
         self._clock = clock
         self._settings = settings
         self._table: dict[str, TopicConfig] = {}
-        self._lines: dict[str, str] = {}  # each entry as it is saved: encoding ten thousand takes 100 ms
+        # Each entry as it is saved, in the order of the names: encoding ten thousand takes 100 ms, sorting them 5 ms.
+        self._line_names: list[str] = []
+        self._lines: list[str] = []
         self._change_listeners: list[Callable[[str], None]] = []
         self._delete_listeners: list[Callable[[TopicConfig], None]] = []
         self.file.load(self._read)
@@ -184,22 +187,11 @@ class Topics:
         config = self._table.pop(name, None)
         if config is None:
             return False
-        del self._lines[name]
+        self._set_line(name, None)
         for listener in self._delete_listeners:
             listener(config)
         self._changed(name)
         return True
-
-    def to_document(self) -> dict[str, object]:
-        """Return the JSON document that is written to topics.json."""
-        return {
-            "dataVersion": self.data_version.to_json(),
-            "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
-        }
-
-    def to_body(self) -> dict[str, object]:
-        """Return the body of a registration: the document and the empty tables of static topics."""
-        return self.to_document() | self.head()
 
     def head(self) -> dict[str, object]:
         """Return the body of a registration without the topics."""
@@ -211,8 +203,7 @@ class Topics:
         }
 
     def _to_save(self) -> dict[str, object]:
-        lines = statefile.Lines([self._lines[name] for name in sorted(self._lines)])
-        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": lines}
+        return {"dataVersion": self.data_version.to_json(), "topicConfigTable": statefile.Lines(self._lines)}
 
     @property
     def _is_full(self) -> bool:
@@ -224,8 +215,16 @@ class Topics:
 
     def _change(self, config: TopicConfig) -> None:
         self._table[config.name] = config
-        self._lines[config.name] = statefile.line(config.name, config.to_json())
+        self._set_line(config.name, config)
         self._changed(config.name)
+
+    def _set_line(self, name: str, config: TopicConfig | None) -> None:
+        """Replace, add or, for None, remove the saved text of an entry."""
+        at = bisect_left(self._line_names, name)
+        is_known = at < len(self._line_names) and self._line_names[at] == name
+        texts = [] if config is None else [statefile.line(name, config.to_json())]
+        self._line_names[at : at + is_known] = [name] * len(texts)
+        self._lines[at : at + is_known] = texts
 
     def _changed(self, name: str) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
@@ -237,7 +236,7 @@ class Topics:
         self.data_version = DataVersion.from_json(source.get("dataVersion"))
         for name, value in documents.mapping(source, "topicConfigTable").items():
             config = self._table[name] = replace(TopicConfig.from_json(value), name=name)
-            self._lines[name] = statefile.line(name, config.to_json())
+            self._set_line(name, config)
 
 
 def _queues_of(name: str) -> int:

@@ -17,6 +17,8 @@ from gantry.clock import Clock
 from gantry.errors import LocalProtocolError, Refusal
 from gantry.leaves import hashes
 from gantry.leaves.frames import Command, encode
+from gantry.model import documents
+from gantry.model.route import QueueData
 from gantry.model.topic import DataVersion
 from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
 from gantry.nameserver.readiness import Readiness
@@ -106,6 +108,13 @@ class NameServerHandlers:
             ext={"haServerAddr": answer.ha_address, "masterAddr": answer.master_address},
             body=dumps({"table": order_topics}) if order_topics else b"",
         )
+
+    def _register_topic(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        route = documents.document(loads(command.body), "a route")
+        queues = [QueueData.from_json(value) for value in documents.array(route, "queueDatas")]
+        refused = self._table.register_topic(header.text("topic"), queues, header.text("brokerAddr"))
+        return reply(command) if refused is None else refusal(command, refused)
 
     def _unregister(self, _: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)
@@ -243,6 +252,7 @@ class NameServerHandlers:
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_key_values,
             RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,

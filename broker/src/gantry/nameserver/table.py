@@ -16,6 +16,9 @@ the details (facts 3.1):
        master, which then may not be written to; and only when the version differs
     5  topics that a registration no longer names stay, unless configured otherwise
 
+A single topic (REGISTER_TOPIC_IN_NAMESRV, 217) is taken for groups that are known.  If its sender tells an address, that
+has to be the master's.
+
 Two more rules concern the epochs of GantryMQ's groups, which are sent as the state version (`broker/docs/failover.md`).
 They do not apply to static groups and to brokers of 4.x, whose state version is 0:
     6  a member that registers a higher epoch, under any id, takes id 0 from a holder with a lower epoch
@@ -30,7 +33,7 @@ Time is passed in, in milliseconds of a monotonic clock.  `link` identifies a co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from gantry.errors import Refusal
@@ -143,6 +146,21 @@ class RouteTable:
         else:
             self._filter_servers.pop(news.address, None)
         return Registered() if news.broker_id == MASTER_ID else self._master_of(group)
+
+    def register_topic(self, topic: str, queues: Sequence[QueueData], address: str = "") -> Refusal | None:
+        """Set one topic's queues on groups that are registered; the version of their registration stays as it is.
+
+        address: of the group's master, or empty when the sender does not tell it.
+        """
+        for data in queues:
+            group = self._groups.get(data.broker_name)
+            if group is None or (address and group.addresses.get(MASTER_ID) != address):
+                return Refusal(ResponseCode.SYSTEM_ERROR, "register the broker first: it is not known as a master")
+        if len(topic) > _TEXT_MAX or (topic not in self._queues and len(self._queues) >= _TOPICS_MAX):
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"{_TEXT_MAX} characters and {_TOPICS_MAX} topics are allowed")
+        if topic and queues:
+            self._queues.setdefault(topic, {}).update({data.broker_name: data for data in queues})
+        return None
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> None:
         """Remove a broker's address; with the last address of a group its queues are removed too."""

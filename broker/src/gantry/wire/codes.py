@@ -282,7 +282,7 @@ _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_ROLLBACK, (200056,)),
-    (_ADMIN, (217, 305, 321, 353)),
+    (_ADMIN, (305, 321, 353)),
     (_ONE_BY_ONE, (18, 225)),
     (_RETENTION, (27,)),
     (_UNITS, (311, 312, 313)),

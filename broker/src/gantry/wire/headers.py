@@ -236,6 +236,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.QUERY_TOPICS_BY_CONSUMER: _row("group!:t"),
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: _row("group!:t topic!:t"),
     RequestCode.DELETE_TOPIC_IN_NAMESRV: _row("topic!:t clusterName:t"),
+    RequestCode.REGISTER_TOPIC_IN_NAMESRV: _row("topic!:t brokerAddr:t"),
     RequestCode.GET_TOPICS_BY_CLUSTER: _row("cluster!:t"),
     RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: _NOTHING,
     RequestCode.UPDATE_NAMESRV_CONFIG: _NOTHING,
