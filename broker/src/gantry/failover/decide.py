@@ -95,7 +95,7 @@ class Snapshot:
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
     burdened_since_s: float | None = None  # by a full or slow disk; None again for a while after a handover
-    quiet_since_s: float | None = None  # the last reading before `unchanged_since_s`, if there was one
+    quiet_since_s: float | None = None  # of a reading, if there was one, or shortly, before `unchanged_since_s`
     restarts: int = 0  # of the master's process in a row, between which it did not serve for long
 
 
