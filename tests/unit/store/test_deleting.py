@@ -3,7 +3,12 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
+from gantry.store import queuebase, queuetable
 from gantry.store.background import InlineBackground
+from gantry.store.opening import open_store
+from gantry.store.store import Store
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import bodies, crash, message, opened, small
@@ -40,8 +45,6 @@ def test_a_topic_of_the_same_name_begins_at_zero_and_never_sees_the_old_records(
 
 
 def test_records_that_were_not_confirmed_at_the_deletion_go_with_it() -> None:
-    from gantry.store.opening import open_store
-
     store = open_store(small("/s"), SimDisk(), SimClock(), InlineBackground())
     end = store.append([message(body=b"old")])
     store.delete_queues("orders")
@@ -106,3 +109,47 @@ def test_a_topic_that_is_deleted_again_while_its_gravestone_is_written_gets_anot
     assert told == [1, 2] and not store.deleting.is_pending
     crash(store)
     assert list(opened(small("/s"), clock, disk=disk).queues()) == []  # type: ignore[arg-type]
+
+
+def many_queues(monkeypatch: pytest.MonkeyPatch) -> tuple[Store, SimClock, SimDisk]:
+    """Eight queues whose table takes four slices."""
+    monkeypatch.setattr(queuetable, "BASE_SLICE", 2)
+    clock, disk = SimClock(), SimDisk()
+    store = open_store(small("/s"), disk, clock, InlineBackground())
+    store.append([message(f"T{number}") for number in range(8)])
+    store.confirmed.advance(store.written.offset)
+    return store, clock, disk
+
+
+def test_a_deletion_walks_over_the_other_queues_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock, disk = many_queues(monkeypatch)
+    store.delete_queues("T0")
+    assert store.deleting.is_pending and store.deleting.kept == 0
+    ticks = 0
+    while store.deleting.kept == 0:
+        store.tick(clock.now_ms())
+        ticks += 1
+    assert ticks == 3, "seven queues, two at a time, the first two at once"
+    found = queuebase.load(disk, "/s")
+    assert sorted(found.ends) == [f"T{number}" for number in range(1, 8)] and list(found.gravestones) == ["T0"]
+
+
+def test_what_is_deleted_between_two_slices_is_not_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock, disk = many_queues(monkeypatch)
+    store.delete_queues("T0")
+    store.delete_queues("T1")
+    store.append([message("T1")])
+    store.confirmed.advance(store.written.offset)
+    while store.deleting.kept < 2:
+        store.tick(clock.now_ms())
+    found = queuebase.load(disk, "/s")
+    assert sorted(found.ends) == [f"T{number}" for number in range(2, 8)] and sorted(found.gravestones) == ["T0", "T1"]
+
+
+def test_a_store_that_closes_brings_a_deletion_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    store, clock, disk = many_queues(monkeypatch)
+    store.delete_queues("T0")
+    store.close()
+    assert store.deleting.kept == 1
+    again = open_store(small("/s"), disk, clock, InlineBackground())
+    assert ("T0", 0) not in set(again.queues()) and len(list(again.queues())) == 7

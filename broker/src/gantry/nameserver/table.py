@@ -16,7 +16,7 @@ the details (facts 3.1):
        master, which then may not be written to; and only when the version differs
     5  topics that a registration no longer names stay, unless configured otherwise
 
-A single topic (REGISTER_TOPIC_IN_NAMESRV, 217) is taken for groups that are known.  If its sender tells an address, that
+A single topic (REGISTER_TOPIC_IN_NAMESRV, 217) is taken for groups that are known.  If its sender tells an address, it
 has to be the master's.
 
 Two more rules concern the epochs of GantryMQ's groups, which are sent as the state version (`broker/docs/failover.md`).

@@ -1,13 +1,14 @@
 """Deleting a topic's queues.
 
-From memory they are removed at once.  On disk first the generation and its gravestone are made durable, then the folder
-is removed, in one job.  Until it succeeded no checkpoint begins, because a new queue of the same name would write its
-entries among the old ones.  `asked` counts deletions, `kept` those that are durable: no crash undoes them.
+From memory they are removed at once.  The table of all other queues is made in slices, one for each tick.  On disk
+first the generation and its gravestone are made durable, then the folder is removed, in one job.  Until it succeeded no
+checkpoint begins, because a new queue of the same name would write its entries among the old ones.  `asked` counts
+deletions, `kept` those that are durable: no crash undoes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from gantry.errors import DiskFullError, StoreError
@@ -40,6 +41,7 @@ class Deleting:
         self._on_failed = on_failed
         self._topics: dict[str, int] = {}  # with the number of the deletion
         self._is_running = False
+        self._walk: Iterator[QueueBase | None] | None = None  # over the table, before the job
         self._kept_listeners: list[Callable[[], None]] = []
         self._deleted_listeners: list[Callable[[str], None]] = []
         self.asked = 0
@@ -47,8 +49,8 @@ class Deleting:
 
     @property
     def is_pending(self) -> bool:
-        """Whether folders of deleted topics may still be there."""
-        return bool(self._topics)
+        """Whether folders of deleted topics may still be there, or a table of older queues is to be written."""
+        return bool(self._topics) or self._walk is not None
 
     def on_deleted(self, listener: Callable[[str], None]) -> None:
         """Register a listener for topics whose queues were deleted; their next generation has begun by then."""
@@ -76,15 +78,25 @@ class Deleting:
         self.go_on(durable_end)
 
     def go_on(self, durable_end: int) -> None:
-        """Submit the job for all deletions that are not durable yet, unless one is running."""
+        """One slice of the work for all deletions that are not durable yet; after the last one the job is submitted."""
         if self._is_running or self.kept == self.asked:
             return
-        topics = dict(self._topics)
-        base, lives = self._table.base(durable_end), self._table.generations.to_document()
+        if self._walk is None:
+            self._walk = self._table.base(durable_end)
+        base = next(self._walk)
+        if base is None:
+            return
+        self._walk = None
+        topics, lives = dict(self._topics), self._table.generations.to_document()
         self._is_running = True
         job = partial(self._reserve.carry_out, partial(self._job, tuple(topics), base, lives))
         if not self._housekeeper.submit(job, partial(self._done, topics, self.asked)):
             self._is_running = False
+
+    def complete(self) -> None:
+        """Submit the job that is being prepared; only while a store closes."""
+        while self._walk is not None:
+            self.go_on(0)
 
     def _job(self, topics: tuple[str, ...], base: QueueBase, lives: dict[str, object]) -> None:
         generations.save(self._disk, self._root, lives)

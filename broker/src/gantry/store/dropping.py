@@ -100,7 +100,9 @@ class Dropping:
         """Only the table, for a start that finds queue files without the segment's last entries to fill them up."""
         if self._is_saving:
             return
-        base = self._derived.table.base(end)
+        # In one piece: a newer table of a checkpoint must not be written before this one.
+        *_, base = self._derived.table.base(end)
+        assert base is not None
         job = partial(self._checkpoint.reserve.carry_out, partial(self._write_base, base))
         self._is_saving = self._housekeeper.submit(job, partial(self._base_saved, end))
 

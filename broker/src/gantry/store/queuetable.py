@@ -16,13 +16,15 @@ from gantry.store import filenames
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
 from gantry.store.generations import Generations
-from gantry.store.queuebase import QueueBase
+from gantry.store.queuebase import QueueBase, without
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
 QueueKey = tuple[str, int]
 # A look at a queue takes a microsecond; a search in its files fifty, and more where one has to be opened.
 _SEARCH_COST = 50
 _SLICE_COST = 2500
+# Of a queue-base table that is made by itself: 2.4 us a queue.
+BASE_SLICE = 1000
 
 
 class QueueTable:
@@ -158,11 +160,19 @@ class QueueTable:
                 paths, cost = [], 0
         yield paths
 
-    def base(self, log_end: int) -> QueueBase:
-        """The queue-base table of the records that end at or below log_end."""
-        base = QueueBase(log_end, {}, dict(self.gravestones))
-        add_ends(base, self)
-        return base
+    def base(self, log_end: int) -> Iterator[QueueBase | None]:
+        """The queue-base table of the records that end at or below log_end, in slices: None between them, the table at
+        the end.  Its topics are those that exist then; all records of queues that came meanwhile lie behind log_end.
+        """
+        base = QueueBase(log_end, {}, {})
+        before, queues = dict(self.gravestones), list(self)
+        for at in range(0, len(queues), BASE_SLICE):
+            if at:
+                yield None
+            some = queues[at : at + BASE_SLICE]
+            add_ends(base, [queue for queue in some if self._queues.get((queue.topic, queue.queue_id)) is queue])
+        gone = {topic for topic, end in self.gravestones.items() if before.get(topic) != end}
+        yield without(base, gone)._replace(gravestones=dict(self.gravestones))
 
 
 def tails_of(queues: Iterable[ConsumeQueue], log_end: int) -> list[tuple[ConsumeQueue, Tail]]:

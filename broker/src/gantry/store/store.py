@@ -175,9 +175,8 @@ class Store:
         return ""
 
     def tick(self, now_ms: int) -> Iterator[bool]:
-        """Start flushes, checkpoints and retention when they are due; to be called every 10 to 100 ms with the wall
-        clock.  The work of a checkpoint on the loop is returned as an iterator, a slice at a time; the next tick goes
-        on with what was left.
+        """Start what is due; to be called every 10 to 100 ms with the wall clock.  The slices of a checkpoint are
+        returned as an iterator; the next tick goes on with what was left.
         """
         if self.failed is not None or self._is_closed:
             return iter(())
@@ -341,6 +340,7 @@ class Store:
             if self.failed is None:
                 self._flush.finish()
             self._parts.background.flusher.drain()
+            self.deleting.complete()
             self._checkpoint.complete()
             if self.failed is None and not self.deleting.is_pending:
                 self._close_in_order(is_settled)
@@ -369,15 +369,14 @@ class Store:
         return self._parts.background.housekeeper.ended
 
     def go_on(self) -> Store | None:
-        """Close this store and return a new one with the same open files, to which no listener is registered yet.
-
-        Blocks until all that is written is durable and the checkpoint under way is done; the number of queues does not
-        matter.  None when it has to be closed and opened instead: it failed, or files are left to be removed.
+        """Close this store and return a new one with the same open files and no listener; None when it has to be opened
+        again: it failed, or files are left to be removed.  Blocks until the checkpoint under way is done.
         """
         if self._is_closed:
             return None
         self._flush.finish()
         self.retention.dropping.tick()
+        self.deleting.complete()
         self._checkpoint.complete()
         for _ in range(_DRAINS):
             self._parts.background.housekeeper.drain()
