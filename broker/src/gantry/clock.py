@@ -86,7 +86,10 @@ class SteadyClock:
         wall_ms = self._machine.now_ms()
         rate = _RATE_AHEAD if self.is_ahead else 1.0
         steady_ms = self._at_ms + int((now_s - self._at_s) * 1000 * rate + _ROUNDING_MS)
-        if wall_ms >= steady_ms:
+        if max(wall_ms, steady_ms) < self._last_ms - _EVEN_MS:
+            # A leap forwards that was set back before this could see it: only who asked for the time did.
+            self._at_s, self._at_ms, self.is_ahead = now_s, self._last_ms, True
+        elif wall_ms >= steady_ms:
             if wall_ms - steady_ms > _LEAP_MS:
                 self._leaps = [*self._leaps[1 - _LEAPS_MAX :], (steady_ms, wall_ms - steady_ms)]
             self._at_s, self._at_ms, self.is_ahead = now_s, wall_ms, False

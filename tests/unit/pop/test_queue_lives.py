@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gantry.pop.taking import Catch, Wish
 from gantry.wire.bodies import loads
 from testkit.popplay import batch_ack_request
 from testkit.queueplay import GROUP, QUEUE, RETRY, QueuePlay
+
+DAY_MS = 86_400_000
 
 
 def test_a_pop_and_a_peek_pass_over_messages_whose_life_is_over() -> None:
@@ -64,6 +68,26 @@ def test_the_handle_of_a_message_whose_life_is_over_is_void_and_it_does_not_come
     assert play.pops.service.book.open == 0
     assert play.visible(RETRY) == []
     assert play.take() == []
+
+
+@pytest.mark.parametrize("stop", ["", "crash"])
+def test_a_clock_that_was_ahead_for_a_moment_ends_the_life_of_no_message_that_comes_later(stop: str) -> None:
+    play = QueuePlay(life_s=10)
+    play.clock.jump(DAY_MS)
+    play.put(b"then")
+    play.clock.jump(-DAY_MS)
+    if stop:
+        play.pass_durably(1_000)
+        play.crash()
+    play.put(b"m")
+    assert play.put(b"later", delay_ms=2_000).handle
+    assert play.steady.now_ms() - play.clock.now_ms() > DAY_MS // 2, "it goes slower, for ten days"
+    assert [one.body for one in play.take(visibility_ms=1_000)] == [b"then", b"m"]
+    play.pass_durably(4_000)
+    assert sorted(one.body for one in play.take()) == [b"later", b"m", b"then"]
+    play.clock.advance(10_000)
+    play.put(b"last")
+    assert play.peek() == [b"last"]
 
 
 def test_a_redelivered_message_lives_from_its_birth() -> None:

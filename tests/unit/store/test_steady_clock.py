@@ -82,3 +82,15 @@ def test_no_stored_time_is_ahead_of_it(behind_ms: int) -> None:
     assert stored_ms + 900 <= steady.now_ms() <= stored_ms + 1000
     steady.reach(stored_ms - 5)
     assert steady.now_ms() >= stored_ms + 900
+
+
+def test_it_goes_on_after_a_leap_that_was_set_back_before_it_was_looked_at() -> None:
+    clock = SimClock()
+    steady = SteadyClock(clock)
+    clock.jump(HOUR_MS)
+    ahead_ms = steady.now_ms()  # a message was stored just then
+    clock.jump(-HOUR_MS)
+    for _ in range(100):
+        clock.advance(100)
+        steady.look()
+    assert 8_900 <= steady.now_ms() - ahead_ms <= 10_000, "a tenth slower, from the next look on"

@@ -3,12 +3,15 @@
 A message of a topic with `gantry.queue.life_s` lives so long from its birth on, by the attribute as it is now.  Then a
 pop passes over it, its lease ends without a copy, and its handle is not valid any more.
 
+Births are moments of the HTTP servers' clocks, so the wall clock judges them.  The steady clock may be ahead of it for
+days, after it was wrong for a moment: then every message would be over when it comes.
+
 A lease keeps the births of its messages, which are read when it is made: its records may be far from memory later.
 """
 
 from __future__ import annotations
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.metadata.topics import Topics
 from gantry.pop import handle
 from gantry.pop.book import OpenLease
@@ -22,7 +25,7 @@ UNKNOWN_MS = 1 << 62
 class Lives:
     """Reads births and judges them.  Loop thread only."""
 
-    def __init__(self, store: Store, topics: Topics, clock: Clock) -> None:
+    def __init__(self, store: Store, topics: Topics, clock: SteadyClock) -> None:
         self._store = store
         self._topics = topics
         self._clock = clock
@@ -30,7 +33,7 @@ class Lives:
     def from_ms(self, topic: str) -> int | None:
         """Return the birth of the oldest messages of a topic that live, in ms; None when they live without an end."""
         life_ms = self._topics.life_ms(topic)
-        return None if life_ms is None else self._clock.now_ms() - life_ms + 1
+        return None if life_ms is None else self._clock.wall_ms() - life_ms + 1
 
     def opened(self, lease: OpenLease) -> None:
         """Read the births of a lease whose messages are in memory, if its topic is an HTTP queue."""

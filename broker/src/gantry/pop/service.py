@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.append.writing import append_copies
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import Refusal
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import Offsets
@@ -68,7 +68,7 @@ class PopContext:
     offsets: Offsets
     acks: Acks
     gate: WriteGate
-    clock: Clock
+    clock: SteadyClock
     rules: PopRules
     say: Callable[[str, str], object]
     starts: GroupStarts

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.leaves import runs, zerosectors
 from gantry.leaves.records import PROPERTIES_BYTES_MAX
 from gantry.metadata.topics import Topics
@@ -40,7 +40,7 @@ class Undressing:
         book: DelayBook,
         topics: Topics,
         counts: DelayCounts,
-        clock: Clock,
+        clock: SteadyClock,
         say: Callable[[str, str], object],
     ) -> None:
         self._reader = reader
@@ -116,7 +116,7 @@ class Undressing:
     def is_over(self, topic: str, born_ms: int) -> bool:
         """Return whether the life of a message of this topic is over."""
         life_ms = self._topics.life_ms(topic)
-        return life_ms is not None and born_ms + life_ms <= self._clock.now_ms()
+        return life_ms is not None and born_ms + life_ms <= self._clock.wall_ms()
 
     def _queue_of(self, address: disguise.Address) -> int:
         """Return the queue that the message was sent to, or another one when the topic has fewer queues now."""
