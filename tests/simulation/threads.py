@@ -105,6 +105,11 @@ class _Thread:
             done, error = self._finished.popleft()
             done(error)
 
+    def abandon(self) -> None:
+        """Forget what has not been told."""
+        self._waiting.clear()
+        self._finished.clear()
+
     def _end(self) -> None:
         job, done = self._waiting.popleft()
         error = _attempt(job)
@@ -169,7 +174,8 @@ class SimBackground:
         self.pace = _Pace(world, loop)
         self.flusher: Flusher = _Flusher(self.pace)
         self.housekeeper: Worker = _Thread(self.pace)
-        self.cold_reader: Worker = _Thread(self.pace)
+        self._cold_reader = _Thread(self.pace)
+        self.cold_reader: Worker = self._cold_reader
 
     def __call__(self, disk: Disk) -> SimBackground:
         """As `Machine.background` wants it."""
@@ -177,10 +183,10 @@ class SimBackground:
         return self
 
     def close(self) -> None:
-        """Finish what was submitted."""
+        """Finish what was submitted, but for cold reads."""
         self.flusher.drain()
         self.housekeeper.drain()
-        self.cold_reader.drain()
+        self._cold_reader.abandon()
 
 
 def _sync_all(files: Sequence[File]) -> None:

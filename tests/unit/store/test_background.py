@@ -145,6 +145,29 @@ def test_closing_runs_what_was_submitted(loop: Loop) -> None:
         background.housekeeper.submit(lambda: None)
 
 
+def test_closing_does_not_wait_for_cold_reads_that_wait_nor_tells_of_any(loop: Loop) -> None:
+    """Who is told asks for the next one, of a thread that has ended; and a slow disk has a thousand of them to read."""
+    background, begun, may_end = ThreadBackground(loop.posted.put), threading.Event(), threading.Event()
+    read: list[int] = []
+
+    def first() -> None:
+        begun.set()
+        assert may_end.wait(HANG_S)
+
+    def ask_again(_: StoreError | None) -> None:
+        background.cold_reader.submit(lambda: None)
+
+    background.cold_reader.submit(lambda: None, ask_again)  # told before the close, and not heard of
+    background.cold_reader.submit(first, ask_again)
+    for number in range(5):
+        background.cold_reader.submit(partial(read.append, number), ask_again)
+    assert begun.wait(HANG_S)
+    threading.Timer(0.05, may_end.set).start()
+    background.close()
+    assert read == []
+    loop.turn()
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_bug_in_a_job_ends_the_thread_and_is_noticed(loop: Loop) -> None:
     background = ThreadBackground(loop.posted.put)

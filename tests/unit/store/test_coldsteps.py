@@ -18,6 +18,7 @@ class Reader:
         self.waiting: list[Callable[[], None]] = []
         self.asked: list[Places] = []
         self.at_once = at_once
+        self.is_closed = False
         self.reader = SimpleNamespace(is_cold=lambda places: places[0][0] < 100)
 
     def bring_in(self, places: Places, done: Callable[[], None]) -> None:
@@ -92,3 +93,12 @@ def test_a_job_that_fails_begins_again_at_the_next_call() -> None:
     list(steps.go_on())
     store.deliver()
     assert seen == [1]
+
+
+def test_a_closed_store_ends_the_job() -> None:
+    store = Reader()
+    steps, seen = made(store, [[(1, 10)], [(2, 10)]])
+    list(steps.go_on())
+    store.is_closed = True
+    store.deliver()
+    assert seen == [] and store.waiting == []

@@ -39,6 +39,7 @@ class Moving:
         )
         reader = SimpleNamespace(record_at=self.record_at, is_cold=lambda places: is_cold)
         store: Any = SimpleNamespace(
+            is_closed=False,
             reader=reader,
             retention=SimpleNamespace(carry_below=lambda: SEGMENT),
             bring_in=lambda places, done: self.later.append(done),

@@ -5,9 +5,11 @@
     cold reader   brings ranges of the log into the page cache before they are sent
 
 One thread each, started with the store and joined by close(); with compiled leaves the flusher is `syncthread`,
-which needs no interpreter.  Threads own no state.  A job is a closure over what it needs; its outcome is handed to the
-loop through `post` (loop.call_soon_threadsafe), and state changes only there.  Jobs do input and output.  Computing is
-done on the loop in slices, because a Python thread that computes takes 5 ms of the interpreter at a time.
+which needs no interpreter.  Cold reads that have not begun by then are left out, and nobody hears of the others: who
+asked for them has ended, and would go on in a store that is closed.  Threads own no state.  A job is a closure over
+what it needs; its outcome is handed to the loop through `post` (loop.call_soon_threadsafe), and state changes only
+there.  Jobs do input and output.  Computing is done on the loop in slices, because a Python thread that computes takes
+5 ms of the interpreter at a time.
 
 Group commit: while one fdatasync runs, new requests replace each other, and the next fdatasync covers all that was
 written meanwhile.
@@ -80,7 +82,7 @@ class Background(Protocol):
     cold_reader: Worker
 
     def close(self) -> None:
-        """Finish what was submitted and end."""
+        """Finish what was submitted, but for cold reads, and end."""
         ...
 
 
@@ -188,6 +190,15 @@ class _Thread:
         self._thread.join()
         self._deliver()
 
+    def abandon(self) -> None:
+        """End after the job that is under way; no outcome is told any more."""
+        with self._changed:
+            self._waiting.clear()
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._finished.clear()
+
     def _refuse_if_dead(self) -> None:
         if self._dead or self._closing:
             raise StoreError(f"the {self._name} thread has ended")
@@ -269,9 +280,10 @@ class ThreadBackground:
 
     def __init__(self, post: Post, poller: Poller | None = None) -> None:
         self._sync_thread = _sync_thread(poller)
-        self._threads = [_Thread(name, post) for name in ("housekeeper", "cold-reader")]
+        self._threads = [_Thread("housekeeper", post)]
+        self._cold_reader = _Thread("cold-reader", post)
         self.housekeeper: Worker = self._threads[0]
-        self.cold_reader: Worker = self._threads[1]
+        self.cold_reader: Worker = self._cold_reader
         if self._sync_thread is not None:
             self.flusher: Flusher = self._sync_thread
         else:
@@ -279,9 +291,10 @@ class ThreadBackground:
             self.flusher = _ThreadFlusher(self._threads[-1])
 
     def close(self) -> None:
-        """Run what was submitted, then join the threads."""
+        """Run what was submitted, but for cold reads, then join the threads."""
         if self._sync_thread is not None:
             self._sync_thread.close()
+        self._cold_reader.abandon()
         for thread in self._threads:
             thread.close()
 
@@ -333,6 +346,10 @@ class _InlineWorker:
         while self.step():
             pass
 
+    def abandon(self) -> None:
+        """Forget what has not run."""
+        self._waiting.clear()
+
 
 class _InlineFlusher:
     """The flusher's replacing of requests, without a thread."""
@@ -375,7 +392,7 @@ class InlineBackground:
         return any([self._flusher.step(), self._housekeeper.step(), self._cold_reader.step()])
 
     def close(self) -> None:
-        """Run everything that was submitted, and report the outcomes."""
+        """Run everything that was submitted, but for cold reads, and report the outcomes."""
         self._flusher.drain()
         self._housekeeper.drain()
-        self._cold_reader.drain()
+        self._cold_reader.abandon()

@@ -5,7 +5,8 @@ that are cold are brought in by the cold reader, and the job goes on when they a
 the state may be old when it goes on, and it looks again.  A job that yields nothing only gives way to others.
 
 One job at a time.  `go_on` is called again and again by its owner.  Once the job has waited for the cold reader it goes
-on by itself, a slice for each turn of that reader, so its pace does not depend on how often the owner calls.
+on by itself, a slice for each turn of that reader, so its pace does not depend on how often the owner calls.  It ends
+when the store is closed: a slow disk may answer after its owner has ended.
 """
 
 from __future__ import annotations
@@ -64,6 +65,9 @@ class ColdSteps:
 
     def _came(self) -> None:
         self._is_coming = False
+        if self._store.is_closed:
+            self._steps = None
+            return
         # Called at once where the cold reader's queue is full: then the owner's next call goes on.
         if self._may_step:
             self._step(is_by_itself=True)

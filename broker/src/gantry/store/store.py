@@ -45,7 +45,7 @@ class Store:
         self._log, self._table, self._index = parts.log, parts.derived.table, parts.derived.index
         self._checkpoint = parts.checkpoint
         self._store_ms = parts.store_ms
-        self._is_closed = False
+        self.is_closed = False
         self._uncorrected: list[Callable[[], None]] = []  # saves of what the start corrected that found no room
         self._failed_listeners: list[Callable[[StoreError], None]] = []
         self.failed: StoreError | None = None
@@ -156,7 +156,7 @@ class Store:
     def _refuse_if_unfit(self, is_owed: bool) -> None:
         if self.failed is not None:
             raise StoreError(f"the store has failed: {self.failed}") from self.failed
-        if self._is_closed:
+        if self.is_closed:
             raise StoreError("the store is closed")
         if not is_owed and (why := self.why_full):
             raise DiskFullError(why)
@@ -178,7 +178,7 @@ class Store:
         """Start what is due; to be called every 10 to 100 ms with the wall clock.  The slices of a checkpoint are
         returned as an iterator; the next tick goes on with what was left.
         """
-        if self.failed is not None or self._is_closed:
+        if self.failed is not None or self.is_closed:
             return iter(())
         self._checkpoint.go_on()
         if self._uncorrected:
@@ -333,9 +333,9 @@ class Store:
         5. remove `abort`   6. files and lock.  When a replica has not confirmed all, or the start was not settled, 5 is
         left out, and when the store has failed, only 6 is done: the next start will look.
         """
-        if self._is_closed:
+        if self.is_closed:
             return
-        self._is_closed = True
+        self.is_closed = True
         try:
             if self.failed is None:
                 self._flush.finish()
@@ -372,7 +372,7 @@ class Store:
         """Close this store and return a new one with the same open files and no listener; None when it has to be opened
         again: it failed, or files are left to be removed.  Blocks until the checkpoint under way is done.
         """
-        if self._is_closed:
+        if self.is_closed:
             return None
         self._flush.finish()
         self.retention.dropping.tick()
@@ -384,7 +384,7 @@ class Store:
             return None  # it failed, by now or before, or a sync was put off
         if self.deleting.is_pending or self.deleting.kept < self.deleting.asked or self.retention.dropping.is_pending:
             return None
-        self._is_closed = True
+        self.is_closed = True
         dispatched = self.dispatched.offset
         self._parts.derived.number_tail(dispatched, self.written.offset)
         report = RecoveryReport(scanned_from=dispatched, end=self.written.offset)
