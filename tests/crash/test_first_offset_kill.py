@@ -86,7 +86,7 @@ class _Member:
             await offsets.saved()
             return state.error is None
 
-        firsts = SavedTogether(lambda: offsets.firsts, save)
+        firsts = SavedTogether(lambda: offsets.firsts.count, save)
         self.handlers = OffsetHandlers(
             offsets, self.play.topics, self.play.groups, starts, self.play.commits, firsts
         )

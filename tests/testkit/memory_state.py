@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from gantry.metadata.savedtogether import SavedTogether
 from gantry.store.statefile import to_bytes
 
 
@@ -33,6 +34,14 @@ class MemoryState:
         self.save(table)
 
 
-async def nothing_to_save() -> bool:
-    """A save of a table whose changes are durable at once."""
-    return True
+class SavedAtOnce(SavedTogether):
+    """The saves of a table whose changes are durable at once."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: 0, self._nothing)
+
+    async def _nothing(self) -> bool:
+        return True
+
+    def has(self, number: int) -> bool:
+        return True

@@ -24,7 +24,6 @@ from gantry.leaves.frames import Command
 from gantry.metadata.clients import ClientLimits, Clients
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
-from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.starts import GroupStarts
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import GroupConfig
@@ -40,7 +39,7 @@ from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
 from gantry.store.statefile import JsonState
 from testkit.fake_connection import FakeConnection
-from testkit.memory_state import MemoryState, nothing_to_save
+from testkit.memory_state import MemoryState, SavedAtOnce
 from testkit.popplay import BROKER, GROUP, TOPIC, Popped, ack_request, change_request, pop_request, popped
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
@@ -102,7 +101,7 @@ class OrderPlay:
             PopRules(BROKER, "c"),
             lambda cause, text: None,
             GroupStarts(self.offsets, self.topics, self.store, self.store.settings.warm_bytes),
-            SavedTogether(lambda: 0, nothing_to_save),
+            SavedAtOnce(),
         )
         checks = PullChecks(self.topics, groups, clients, filters, "")
         chance, waiting = random.Random(1), WaitingCounts(self.store.reader, DelayBook(), self.topics, self.clock)

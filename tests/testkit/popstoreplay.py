@@ -21,7 +21,6 @@ from gantry.leaves import frames
 from gantry.metadata.clients import ClientLimits, Clients
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
-from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.starts import GroupStarts
 from gantry.model.subscription import GroupConfig
 from gantry.pop import parts
@@ -31,7 +30,7 @@ from gantry.store import filenames
 from gantry.store.statefile import JsonState
 from gantry.wire.codes import RequestCode
 from testkit.delayplay import DelayPlay
-from testkit.memory_state import MemoryState, nothing_to_save
+from testkit.memory_state import MemoryState, SavedAtOnce
 from testkit.popplay import BROKER, GROUP
 
 RULES = PopRules(BROKER, "c", from_retry_share=0.5)
@@ -74,7 +73,7 @@ class PopPlay(DelayPlay):
             RULES,
             self._say,
             GroupStarts(self.offsets, self.topics, self.store, self.store.settings.warm_bytes),
-            SavedTogether(lambda: 0, nothing_to_save),
+            SavedAtOnce(),
         )
         chance, limits, waiting = random.Random(7), HeldLimits(), self.service.waiting
         self.pops = parts.make(context, MemoryState(), checks, chance, self.soon.append, limits, waiting)

@@ -76,7 +76,7 @@ def test_the_first_offset_in_a_queue_is_told() -> None:
     play = PullPlay()
     play.send(*"0123456789")
     firsts: list[int] = []
-    play.commits.on_first = lambda: firsts.append(play.offsets.firsts)
+    play.commits.on_first = lambda: firsts.append(play.offsets.firsts.count)
     for offset in (3, 4, 3):
         play.commits.take("g", "T", 0, offset)
     play.commits.take("g", "T", 1, 0)

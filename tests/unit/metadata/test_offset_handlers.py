@@ -12,6 +12,7 @@ from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.starts import GroupStarts
 from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import oneway
 from testkit.pullplay import SMALL, PullPlay
 from testkit.requests import answered, request
 
@@ -29,12 +30,14 @@ class Asking(PullPlay):
         self.saves = 0
         self.is_kept = True
         starts = GroupStarts(self.offsets, self.topics, self.store, young_bytes)
-        firsts = SavedTogether(lambda: self.offsets.firsts, self._save)
+        firsts = SavedTogether(lambda: self.offsets.firsts.count, self._save)
         self.handlers = OffsetHandlers(self.offsets, self.topics, self.groups, starts, self.commits, firsts)
         self.groups.ensure("g")
 
     async def _save(self) -> bool:
         self.saves += 1
+        if self.is_kept:
+            self.offsets.firsts.saved(self.offsets.firsts.count)
         return self.is_kept
 
     def query(self, **fields: Any) -> Command:
@@ -153,6 +156,28 @@ def test_what_could_not_be_saved_is_not_answered_nor_is_what_is_asked_then() -> 
     assert play.update(commitOffset=2) == ResponseCode.SYSTEM_ERROR
     play.is_kept = True
     assert offset_in(play.query()) == "2"
+
+
+def test_what_has_begun_does_not_wait_for_another_groups_first_offset() -> None:
+    play = Asking()
+    play.send(*"abcdefg")
+    play.update(commitOffset=1)
+    play.groups.ensure("other")
+    play.is_kept = False
+    assert play.update(consumerGroup="other", commitOffset=1) == ResponseCode.SYSTEM_ERROR
+    assert play.update(commitOffset=2) == ResponseCode.SUCCESS
+    assert offset_in(play.query()) == "2"
+    assert play.query(consumerGroup="other").code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_one_way_commit_waits_for_no_save() -> None:
+    """Nobody gets its answer, and while the disk hangs the commits of all groups would wait here."""
+    play = Asking()
+    play.send(*"abcdefg")
+    fields = {"consumerGroup": "g", "topic": "T", "queueId": "0", "commitOffset": "1"}
+    told = oneway(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
+    assert isinstance(play.handlers.update(play.connection, told), Command)
+    assert play.offsets.query("g", "T", 0) == 1
 
 
 def test_the_whole_table_comes_as_its_document() -> None:

@@ -81,10 +81,10 @@ async def test_what_was_durable_before_does_not_wait() -> None:
 async def test_a_call_is_made_at_once_or_when_it_is_durable() -> None:
     table = Table()
     called: list[bool] = []
-    table.together.then(called.append)
+    table.together.then(called.append, table.changes)
     assert called == [True]
     table.changes += 1
-    table.together.then(called.append)
+    table.together.then(called.append, table.changes)
     table.together.soon()
     await _turns()
     assert called == [True]
@@ -92,4 +92,28 @@ async def test_a_call_is_made_at_once_or_when_it_is_durable() -> None:
     assert await table.together.saved()
     await _turns()
     assert called == [True, True]
+    assert table.saves == 1
+
+
+async def test_what_comes_while_something_is_saved_in_the_background_is_saved_as_well() -> None:
+    table = Table()
+    table.changes += 1
+    table.together.soon()
+    await _turns()
+    table.changes += 1
+    table.together.soon()
+    table.disk.set()
+    await _turns()
+    await _turns()
+    assert (table.saves, table.together.is_saved) == (2, True)
+
+
+async def test_a_background_save_that_fails_is_not_repeated_without_end() -> None:
+    table = Table()
+    table.is_kept = False
+    table.disk.set()
+    table.changes += 1
+    table.together.soon()
+    for _ in range(10):
+        await _turns()
     assert table.saves == 1

@@ -84,3 +84,26 @@ async def test_messages_do_not_come_when_the_disk_has_not_taken_the_begin(tmp_pa
         async with asyncio.timeout(HANG_S):
             (one,) = popped(await client.call(pop_request(initMode=1, pollTime=10_000)))
         assert one.body == b"m0"
+
+
+async def test_a_group_that_has_begun_does_not_wait_for_the_begin_of_another(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client, peer(broker) as other:
+        assert broker.parts is not None
+        broker.parts.topics.ensure(TopicConfig("orders", read_queues=1, write_queues=1))
+        await client.call(pop_request(consumerGroup="begun", pollTime=0))
+        firsts: SavedTogether = broker.parts.pops.service.context.firsts
+        asked, go = asyncio.Event(), asyncio.Event()
+
+        async def hangs() -> bool:
+            asked.set()
+            await go.wait()
+            return False
+
+        firsts._save = hangs
+        beginning = asyncio.create_task(other.call(pop_request(consumerGroup="begins", pollTime=0)))
+        async with asyncio.timeout(HANG_S):
+            await asked.wait()
+            answer = await client.call(pop_request(consumerGroup="begun", pollTime=0))
+            assert answer.code == ResponseCode.POLLING_TIMEOUT and not beginning.done()
+            go.set()
+            assert (await beginning).code == ResponseCode.SYSTEM_BUSY

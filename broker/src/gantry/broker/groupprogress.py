@@ -56,15 +56,19 @@ def make_progress(
     commits = GroupCommits(offsets, store, knows_end=config.role is not Role.SLAVE)
 
     async def save_offsets() -> bool:
+        number = offsets.firsts.count
         await offsets.saved()
-        return await durably.caught_up()
+        is_kept = await durably.caught_up()
+        if is_kept:
+            offsets.firsts.saved(number)
+        return is_kept
 
     async def save_locks() -> bool:
         for _ in locks.saving(always=True):
             await asyncio.sleep(0)
         return await durably.caught_up()
 
-    firsts = SavedTogether(lambda: offsets.firsts, save_offsets)
+    firsts = SavedTogether(lambda: offsets.firsts.count, save_offsets)
     commits.on_first = firsts.soon
     return GroupProgress(
         commits,

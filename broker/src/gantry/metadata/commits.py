@@ -51,9 +51,9 @@ class GroupCommits:
             if not known and not self.offsets.has_room(group, topic):
                 self.full += 1
                 return f"no room for offsets of group {group} in {topic}: the table is full, or their share of it"
-            firsts = self.offsets.firsts
+            count = self.offsets.firsts.count
             self.offsets.commit(group, topic, queue_id, offset)
-            if self.offsets.firsts != firsts:
+            if self.offsets.firsts.count != count:
                 self.on_first()
         return ""
 

@@ -6,7 +6,8 @@ them so.  Where it begins is stored as its offset.
 
 The first offset of a group in a queue is durable before it is answered, whether a client commits it or it is decided
 here: it separates "go on" from "begin at the end".  Without it, a group that comes back after a crash would skip what
-came meanwhile.  Later offsets are saved every few seconds: a crash only repeats messages.
+came meanwhile.  Later offsets are saved every few seconds: a crash only repeats messages.  Nobody waits for another
+group's first offset: while the disk hangs, groups that have begun go on.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class OffsetHandlers:
         # A starting member queries first; after that its pull at the offset need not be answered with a reset.
         self._offsets.was_told(group, topic, queue_id)
         if offset != NOT_COMMITTED:
-            return self._when_saved(reply(command, ext=headers.to_ext(offset=offset) | self._began(group, topic)))
+            answer = reply(command, ext=headers.to_ext(offset=offset) | self._began(group, topic))
+            return self._when_saved(answer, group, topic)
         if header.boolean("setZeroIfNotFound") or header.boolean("gantryBegin"):
             return self._begin(command, header)
         return reply(command, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, self._began(group, topic))
@@ -90,7 +92,8 @@ class OffsetHandlers:
         if self._groups.get(group) is not None:  # tools may ask for groups that do not exist
             if self._offsets.query(group, topic, queue_id) == NOT_COMMITTED:
                 self._offsets.commit(group, topic, queue_id, offset)
-        return await self._saved(reply(command, ext=headers.to_ext(offset=offset)))
+        newest = self._offsets.firsts.newest(group, topic)
+        return await self._saved(reply(command, ext=headers.to_ext(offset=offset)), newest)
 
     def update(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """UPDATE_CONSUMER_OFFSET: store the next offset of a group in a queue."""
@@ -105,14 +108,15 @@ class OffsetHandlers:
         remark = self._commits.take(group, topic, queue_id, offset)
         if remark:
             return reply(command, ResponseCode.INVALID_PARAMETER, remark)
-        return self._when_saved(reply(command))
+        return reply(command) if command.is_oneway else self._when_saved(reply(command), group, topic)
 
-    def _when_saved(self, answer: Command) -> Command | Awaitable[Command]:
-        """Return the answer, later while first offsets are not durable: it may be about one of them."""
-        return answer if self._firsts.is_saved else self._saved(answer)
+    def _when_saved(self, answer: Command, group: str, topic: str) -> Command | Awaitable[Command]:
+        """Return the answer, later while a first offset of the group in the topic is not durable."""
+        newest = self._offsets.firsts.newest(group, topic)
+        return answer if self._firsts.has(newest) else self._saved(answer, newest)
 
-    async def _saved(self, answer: Command) -> Command:
-        if await self._firsts.saved():
+    async def _saved(self, answer: Command, number: int) -> Command:
+        if await self._firsts.saved(number):
             return answer
         return reply(answer, ResponseCode.SYSTEM_ERROR, _NOT_SAVED)
 

@@ -1,23 +1,21 @@
 """Consumer offsets: the next queue offset of every group, topic and queue.
 
-A commit changes memory at once and the disk on the next save, every five seconds: after a crash a group may
-see again what it committed since, and never misses anything.  The document is RocketMQ's `consumerOffset.json`,
-keyed `topic@group`, with queue ids as integer keys; parts of it that belong to other features are carried along
-unread, so that a folder can go back to Apache's broker.
+A commit changes memory at once and the disk on the next save, every five seconds: after a crash a group may see again
+what it committed since, and never misses anything.  The document is RocketMQ's `consumerOffset.json`, keyed
+`topic@group`, with queue ids as integer keys; parts of it that belong to other features are carried along unread, so
+that a folder can go back to Apache's broker.
 
-A commit may also set an offset back, which is how tools reset a group (RocketMQ:
-`ConsumerOffsetManager.commitOffset` logs it and accepts it).  A deleted group keeps its offsets unless the request says
-otherwise.
+A commit may also set an offset back: tools reset a group so (RocketMQ: `ConsumerOffsetManager.commitOffset` logs and
+accepts it).  A deleted group keeps its offsets unless the request says otherwise.
 
 A group that is reset while members are consuming is *marked* queue by queue (`marks`): until a member has moved,
-commits in that queue are ignored.  When a topic is deleted, its offsets are deleted, and all its readers are marked at
-0.  So no reader goes on in a new topic of that name where it stopped in the deleted one.  Offsets and marks belong to a
-generation of the topic (`store.generations`), whose number is saved with them.  A start that finds the store at a later
-generation, because a crash came between the two files, drops the offsets.
+commits there are ignored.  When a topic is deleted, its offsets are deleted, and all its readers are marked at 0.  So
+none goes on in a new topic of that name where it stopped in the deleted one.  Offsets and marks belong to a generation
+of the topic (`store.generations`), whose number is saved with them.  A start whose store has a later one drops them.
 
-After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.
-The queue's next messages get those numbers again, and a group that went on behind them would miss them: so every start
-of a master calls `bound`, and saves the result before it serves.
+After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.  The
+queue's next messages get those numbers again, and a group behind them would miss them: so every start of a master calls
+`bound`, and saves the result before it serves.
 """
 
 from __future__ import annotations
@@ -28,6 +26,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from gantry.clock import Clock
 from gantry.metadata import beginnings, byqueue
 from gantry.metadata.beginnings import Began, Beginnings
+from gantry.metadata.firsts import FirstOffsets
 from gantry.metadata.marks import ResetMarks
 from gantry.metadata.offsettable import OffsetTable
 from gantry.metadata.pulled import PulledOffsets
@@ -59,7 +58,7 @@ class Offsets:
         self.places = ResetPlaces({})
         self.begins = Beginnings({})
         self.pulled = PulledOffsets()
-        self.firsts = 0  # first offsets of groups in queues since the start; these are saved before they are answered
+        self.firsts = FirstOffsets()
         self.log_end: Callable[[], int] = lambda: 0
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: not known
         self._version = DataVersion()
@@ -82,7 +81,8 @@ class Offsets:
             return
         if offset < known:
             self.went_back += 1
-        self.firsts += known == NOT_COMMITTED
+        if known == NOT_COMMITTED:
+            self.firsts.add(key)
         queues[queue_id] = offset
         self._table.lines.changed.add(key)
         self.file.is_changed = True

@@ -25,12 +25,16 @@ class SavedTogether:
         self._asked = 0
         self._tried = 0  # calls up to this number were part of a save that has ended
         self._calls: set[asyncio.Future[bool]] = set()
-        self._task: asyncio.Future[bool] | None = None
+        self._task: asyncio.Future[None] | None = None
 
     @property
     def is_saved(self) -> bool:
         """Whether every change is durable."""
         return self._kept >= self._changes()
+
+    def has(self, number: int) -> bool:
+        """Return whether the changes up to this number are durable."""
+        return self._kept >= number
 
     async def saved(self, wanted: int | None = None) -> bool:
         """Return when every change before the call is durable, or those up to the number `wanted`; False: the disk did
@@ -49,12 +53,12 @@ class SavedTogether:
                 self._tried = tried
             return self._kept >= wanted
 
-    def then(self, call: Callable[[bool], None]) -> None:
-        """Call the function with the result of `saved`; at once when everything is durable already."""
-        if self.is_saved:
+    def then(self, call: Callable[[bool], None], wanted: int) -> None:
+        """Call the function with the result of `saved`; at once when that is durable already."""
+        if self.has(wanted):
             call(True)
             return
-        waiting = asyncio.ensure_future(self.saved())
+        waiting = asyncio.ensure_future(self.saved(wanted))
         self._calls.add(waiting)
         waiting.add_done_callback(self._calls.discard)
         waiting.add_done_callback(lambda done: None if done.cancelled() else call(done.result()))
@@ -62,4 +66,9 @@ class SavedTogether:
     def soon(self) -> None:
         """Save in the background what nobody waits for."""
         if not self.is_saved and (self._task is None or self._task.done()):
-            self._task = asyncio.ensure_future(self.saved())
+            self._task = asyncio.ensure_future(self._save_all())
+
+    async def _save_all(self) -> None:
+        # What came during a save is part of the next one.
+        while not self.is_saved and await self.saved():
+            pass

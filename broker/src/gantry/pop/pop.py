@@ -220,8 +220,9 @@ class PopHandlers:
         """Hold a pop, or answer that there is nothing.  Where it begins is durable before: else a crash might let the
         group begin with a later message, and skip those between.
         """
-        if not self._context.firsts.is_saved:
-            self._context.firsts.then(lambda is_kept: self._begun(request, is_kept))
+        newest = self._context.offsets.firsts.newest(request.wish.group, request.wish.topic)
+        if not self._context.firsts.has(newest):
+            self._context.firsts.then(lambda is_kept: self._begun(request, is_kept), newest)
         elif self.hold is None or self._context.clock.now_ms() >= request.until_ms:
             self.time_out(request)
         elif not self.hold(request):
@@ -245,9 +246,10 @@ class PopHandlers:
         output: list[Chunk] = [head, *pieces]
         if request.command.is_oneway:
             return
-        if wish.init_mode == INIT_MAX and not context.firsts.is_saved:
+        newest = context.offsets.firsts.newest(wish.group, wish.topic)
+        if wish.init_mode == INIT_MAX and not context.firsts.has(newest):
             # The lease keeps the begin in the queues of these messages, and in no other that the pop looked into.
-            context.firsts.then(lambda is_kept: self._deliver(request, output, is_kept))
+            context.firsts.then(lambda is_kept: self._deliver(request, output, is_kept), newest)
         else:
             self._deliver(request, output)
 
