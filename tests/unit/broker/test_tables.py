@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.starts import GroupStarts
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.topic import TopicConfig
+from testkit.brokerplay import peer, running_broker, send
 from testkit.memory_state import MemoryState
+from testkit.popplay import GROUP, pop_request
 from testkit.simclock import SimClock
 from testkit.smallstore import message, opened, small
 
@@ -55,6 +58,17 @@ def test_a_group_whose_begin_a_crash_took_gets_the_first_message_of_a_queue_that
     starts = GroupStarts(Offsets(offsets_file, clock), topics, store, 100)
     assert starts.given("g", "orders", 1) == 0
     store.close()
+
+
+async def test_other_brokers_hear_by_the_wall_clock_since_when_a_group_reads(tmp_path: Path) -> None:
+    """Else a broker whose clock was ahead once would let groups skip the messages of queues elsewhere."""
+    async with running_broker(tmp_path, name="broker-a") as broker, peer(broker) as client:
+        assert broker.parts is not None
+        broker.parts.clock.reach(broker.parts.clock.look() + 86_400_000)
+        assert (await client.call(send("orders", b"m"))).code == 0
+        assert (await client.call(pop_request())).code == 0
+        began = broker.parts.offsets.began(GROUP, "orders")
+        assert began is not None and abs(began.at_ms - time.time() * 1000) < 3_600_000
 
 
 class FullState(MemoryState):

@@ -162,7 +162,7 @@ def assemble(
     live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity(opened.may_serve)
     complaints, durably = Complaints(log, clock), Durably(config.messages.ack_wait_s)
     state = tables.states(store_root(config), opened.machine.disk, opened.background.housekeeper, complaints, durably)
-    topics, groups, offsets = tables.metadata(config, clock, state)
+    topics, groups, offsets = tables.metadata(config, clock, opened.machine.clock, state)
     _hear_store(store, durably, fail)
     tables.agree(store, topics, offsets, config.role)
     clients = Clients(client_limits(config))

@@ -46,8 +46,13 @@ def states(
     return state
 
 
-def metadata(config: BrokerConfig, clock: Clock, state: Callable[[str], JsonState]) -> tuple[Topics, Groups, Offsets]:
-    """Load topics, consumer groups and consumer offsets, the three tables that RocketMQ has as well."""
+def metadata(
+    config: BrokerConfig, clock: Clock, wall_clock: Clock, state: Callable[[str], JsonState]
+) -> tuple[Topics, Groups, Offsets]:
+    """Load topics, consumer groups and consumer offsets, the three tables that RocketMQ has as well.
+
+    Since when groups read is told to other brokers, so it is a time of the wall clock.
+    """
     settings = TopicSettings(
         broker_name=config.name,
         cluster_name=config.cluster,
@@ -62,7 +67,7 @@ def metadata(config: BrokerConfig, clock: Clock, state: Callable[[str], JsonStat
             clock,
             GroupSettings(config.topics.auto_create_groups, config.topics.groups_max),
         ),
-        Offsets(state("consumerOffset.json"), clock),
+        Offsets(state("consumerOffset.json"), wall_clock),
     )
 
 
