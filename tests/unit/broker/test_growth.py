@@ -69,7 +69,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.UPDATE_BROKER_CONFIG: ASKED,
     RequestCode.GET_BROKER_CONFIG: FLAT,
     RequestCode.GET_BROKER_RUNTIME_INFO: whole("queues are counted: 20 ns each"),
-    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Growth("flat", "bisects: some 25 records of a queue"),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Growth("flat", "bisects: some 25 records of a queue, brought in first"),
     RequestCode.GET_MAX_OFFSET: FLAT,
     RequestCode.GET_MIN_OFFSET: FLAT,
     RequestCode.GET_EARLIEST_MSG_STORETIME: FLAT,

@@ -18,6 +18,7 @@ from gantry.clock import Clock
 from gantry.leaves.frames import Command
 from gantry.store.keysearch import EXAMINED_MAX, HITS_MAX, KeyQuestion, record_at, search, searched
 from gantry.store.store import Store
+from gantry.store.timesearch import offset_by_time, store_time
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -79,20 +80,19 @@ class LookupHandlers:
         low, _ = self._range_of(command) or (0, 0)
         return reply(command, ext=headers.to_ext(offset=low))
 
-    def search_offset(self, connection: Connection, command: Command) -> Command:
+    async def search_offset(self, connection: Connection, command: Command) -> Command:
         """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset at a store time."""
         header = headers.parse(command.code, command.ext)
         is_upper = header.text("boundaryType").upper() == "UPPER"
-        offset = self._store.reader.offset_by_time(
-            header.text("topic"), header.integer("queueId"), header.integer("timestamp"), is_upper
-        )
+        topic, queue_id, at_ms = header.text("topic"), header.integer("queueId"), header.integer("timestamp")
+        offset = await searched(offset_by_time(self._store, topic, queue_id, at_ms, is_upper))
         return reply(command, ext=headers.to_ext(offset=offset))
 
-    def earliest_store_time(self, connection: Connection, command: Command) -> Command:
+    async def earliest_store_time(self, connection: Connection, command: Command) -> Command:
         """GET_EARLIEST_MSG_STORETIME: the store time of a queue's oldest message in ms; -1 when it has none."""
         header = headers.parse(command.code, command.ext)
         low, _ = self._range_of(command) or (0, 0)
-        stored_ms = self._store.reader.store_time(header.text("topic"), header.integer("queueId"), low)
+        stored_ms = await searched(store_time(self._store, header.text("topic"), header.integer("queueId"), low))
         return reply(command, ext=headers.to_ext(timestamp=-1 if stored_ms is None else stored_ms))
 
     def _index_state(self) -> dict[str, str]:

@@ -23,7 +23,9 @@ from gantry.metadata.offsets import NOT_COMMITTED, Offsets
 from gantry.metadata.topics import Topics
 from gantry.model.route import MessageQueue
 from gantry.model.topic import TopicConfig
+from gantry.store.keysearch import searched
 from gantry.store.store import Store
+from gantry.store.timesearch import store_time
 from gantry.wire import bodies, headers
 from gantry.wire.command import reply
 
@@ -155,8 +157,8 @@ class ProgressHandlers:
         for queue_id in range(config.read_queues):
             low, high = self._store.queue_range(config.name, queue_id) or (0, 0)
             offset = committed.get(queue_id, NOT_COMMITTED)
-            last_ms = (self._store.reader.store_time(config.name, queue_id, offset - 1) or 0) if offset > 0 else 0
-            yield QueueBacklog(queue_id, offset, low, high, last_ms)
+            last_ms = await searched(store_time(self._store, config.name, queue_id, offset - 1)) if offset > 0 else 0
+            yield QueueBacklog(queue_id, offset, low, high, last_ms or 0)
             # The first one too: most topics have few queues, and there are thousands of topics.
             if queue_id % _LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -24,6 +24,7 @@ from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients
 from gantry.metadata.topics import Topics
 from gantry.model import documents
+from gantry.store.keysearch import record_at, searched
 from gantry.store.store import Store
 from gantry.wire import bodies, headers
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -56,7 +57,7 @@ class RelayHandlers:
     async def consume_directly(self, connection: Connection, command: Command) -> Command:
         """CONSUME_MESSAGE_DIRECTLY: send a message to one member, which answers with the result of its listener."""
         message_id = headers.parse(command.code, command.ext).text("msgId")
-        found = self._stored(message_id)
+        found = await self._stored(message_id)
         if found is None:
             return reply(command, ResponseCode.SYSTEM_ERROR, f"no message has the offset id {message_id[:80]!r}")
         topic, body = found
@@ -97,13 +98,13 @@ class RelayHandlers:
             return None
         return member.client_id, bodies.object_keyed(rows)
 
-    def _stored(self, message_id: str) -> tuple[str, bytes] | None:
+    async def _stored(self, message_id: str) -> tuple[str, bytes] | None:
         """Return the topic and the record with this offset id; None when there is no such record."""
         try:
             offset = records.parse_offset_message_id(message_id)[2]
         except ValueError:
             return None
-        found = self._store.reader.record_at(offset)
+        found = await searched(record_at(self._store, offset))
         if found is None:
             return None
         fetched = self._store.reader.fetch(found.topic, found.queue_id, found.queue_offset, 1, 1, None)

@@ -28,7 +28,9 @@ from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
 from gantry.metadata.topics import Topics
 from gantry.model.route import MessageQueue
+from gantry.store.keysearch import searched
 from gantry.store.store import Store
+from gantry.store.timesearch import offset_by_time
 from gantry.wire import bodies, headers
 from gantry.wire.codes import Language, RequestCode, ResponseCode
 from gantry.wire.command import oneway, reply
@@ -104,7 +106,7 @@ class ResetHandlers:
             if at_ms < 0:
                 targets[queue_id] = (self._store.queue_range(topic, queue_id) or (0, 0))[1]
             else:
-                targets[queue_id] = self._store.reader.offset_by_time(topic, queue_id, at_ms)
+                targets[queue_id] = await searched(offset_by_time(self._store, topic, queue_id, at_ms))
             if number % _SEARCHED_AT_ONCE == 0:
                 await asyncio.sleep(0)
         return targets

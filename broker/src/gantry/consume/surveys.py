@@ -21,7 +21,9 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.model.route import MessageQueue
 from gantry.model.topic import TopicConfig
+from gantry.store.keysearch import searched
 from gantry.store.store import Store
+from gantry.store.timesearch import store_time
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -64,23 +66,23 @@ class SurveyHandlers:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         answer = LongAnswer("the topic has too many queues")
         for queue_id in range(config.write_queues):
-            span = self._span(topic, queue_id, max(self._offsets.query(group, topic, queue_id), 0))
+            span = await self._span(topic, queue_id, max(self._offsets.query(group, topic, queue_id), 0))
             await answer.add(bodies.dumps(span))
         return reply(command, body=answer.joined(b'{"consumeTimeSpanSet":[', b"]}"))
 
-    def _span(self, topic: str, queue_id: int, committed: int) -> dict[str, object]:
+    async def _span(self, topic: str, queue_id: int, committed: int) -> dict[str, object]:
         low, high = self._store.queue_range(topic, queue_id) or (0, 0)
 
-        def stored_ms(offset: int) -> int:
-            found = self._store.reader.store_time(topic, queue_id, offset)
+        async def stored_ms(offset: int) -> int:
+            found = await searched(store_time(self._store, topic, queue_id, offset))
             return -1 if found is None else found
 
-        first_ms = stored_ms(low)
-        waits_ms = stored_ms(max(committed, low)) if committed < high else -1
+        first_ms = await stored_ms(low)
+        waits_ms = await stored_ms(max(committed, low)) if committed < high else -1
         return {
-            "consumeTimeStamp": stored_ms(committed - 1) if committed > 0 else first_ms,
+            "consumeTimeStamp": await stored_ms(committed - 1) if committed > 0 else first_ms,
             "delayTime": max(self._clock.now_ms() - waits_ms, 0) if waits_ms >= 0 else 0,
-            "maxTimeStamp": stored_ms(high - 1),
+            "maxTimeStamp": await stored_ms(high - 1),
             "messageQueue": MessageQueue(topic, self._statistics.broker_name, queue_id).to_json(),
             "minTimeStamp": first_ms,
         }
@@ -154,7 +156,8 @@ class SurveyHandlers:
                 await asyncio.sleep(0)
             _, high = self._store.queue_range(config.name, queue_id) or (0, 0)
             committed = max(self._offsets.query(group, config.name, queue_id), 0)
-            last_ms = self._store.reader.store_time(config.name, queue_id, committed - 1) if committed else None
+            last = store_time(self._store, config.name, queue_id, committed - 1)
+            last_ms = await searched(last) if committed else None
             wrapper = {
                 "brokerOffset": high,
                 "consumerOffset": committed,

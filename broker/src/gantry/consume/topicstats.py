@@ -19,7 +19,9 @@ from gantry.leaves.frames import Command
 from gantry.metadata.longanswers import LongAnswer
 from gantry.metadata.topics import Topics
 from gantry.model.route import MessageQueue
+from gantry.store.keysearch import searched
 from gantry.store.store import Store
+from gantry.store.timesearch import offset_by_time, store_time
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -50,14 +52,13 @@ class TopicStatsHandlers:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         # The generation first: a client that gets ends of the next one with it asks again, and finds another number.
         ext = {"clusterUid": self._cluster_uid(), "generation": str(self._store.generations.of(topic))}
-        answer = LongAnswer("the topic has too many queues")
-        reader, recent = self._store.reader, 0
+        answer, recent = LongAnswer("the topic has too many queues"), 0
         since_ms = self._clock.now_ms() - _PUT_WINDOW_S * 1000
         for queue_id in range(config.write_queues):
             low, high = self._store.queue_range(topic, queue_id) or (0, 0)
-            last_ms = reader.store_time(topic, queue_id, high - 1) or 0
+            last_ms = await searched(store_time(self._store, topic, queue_id, high - 1)) or 0
             if last_ms >= since_ms:
-                recent += high - reader.offset_by_time(topic, queue_id, since_ms)
+                recent += high - await searched(offset_by_time(self._store, topic, queue_id, since_ms))
             offsets = {"lastUpdateTimestamp": last_ms, "maxOffset": high, "minOffset": low}
             await answer.add(bodies.member(MessageQueue(topic, self._broker_name, queue_id).to_json(), offsets))
         tps = str(round(recent / _PUT_WINDOW_S, 2)).encode()

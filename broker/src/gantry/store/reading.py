@@ -55,6 +55,9 @@ class RecordFilter(Protocol):
         ...
 
 
+StoredMs = Callable[[tuple[int, int, int]], int | None]
+
+
 class Reader:
     """Reads what is dispatched of one open store.  Loop thread only."""
 
@@ -327,9 +330,11 @@ class Reader:
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time in ms of the record at a queue offset; None when there is none."""
         entry = self.entry(topic, queue_id, offset)
-        if entry is None:
-            return None
-        found = self._log.record(entry[0], entry[1], self._dispatched.offset)
+        return None if entry is None else self.stored_ms(entry)
+
+    def stored_ms(self, entry: tuple[int, int, int]) -> int | None:
+        """Store time of the record that an entry leads to; None for anything else that stands there."""
+        found = self.record(entry)
         return None if found is None else found.store_ms
 
     def oldest_ms(self) -> int:
@@ -339,8 +344,12 @@ class Reader:
             return -1
         return first_record_ms(log.segments.at(log.start)) or -1
 
-    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, upper: bool = False) -> int:
+    def offset_by_time(
+        self, topic: str, queue_id: int, at_ms: int, upper: bool = False, stored_ms: StoredMs | None = None
+    ) -> int:
         """The first queue offset stored at or after at_ms; upper: the last one stored at or before it.
+
+        stored_ms: reads an entry's store time; by default it may wait for the disk, see `timesearch`.
 
         RocketMQ: an unknown queue is at 0, a time behind the newest record gives the end of the queue, and
         with upper a time before the oldest gives the oldest.
@@ -349,14 +358,15 @@ class Reader:
         if queue is None:
             return 0
         if upper:
-            return max(self._search_time(queue, at_ms + 1) - 1, queue.min_offset(self._log.start))
-        return self._search_time(queue, at_ms)
+            after = self._search_time(queue, at_ms + 1, stored_ms or self.stored_ms)
+            return max(after - 1, queue.min_offset(self._log.start))
+        return self._search_time(queue, at_ms, stored_ms or self.stored_ms)
 
-    def _search_time(self, queue: ConsumeQueue, at_ms: int) -> int:
+    def _search_time(self, queue: ConsumeQueue, at_ms: int, stored_ms: StoredMs) -> int:
         # Store times never fall within a log, so bisection is exact.
         def is_behind(entry: tuple[int, int, int]) -> bool:
-            found = self.record(entry)
-            return found is not None and found.store_ms >= at_ms
+            found = stored_ms(entry)
+            return found is not None and found >= at_ms
 
         return queue.first_where(queue.min_offset(self._log.start), is_behind)
 
