@@ -102,7 +102,7 @@ crash: dev  ## power cuts, failing disks, kill -9: the slow rounds too
 sim: dev  ## new seeds of the simulation (HOURS=0.1; COVERAGE=1: also which lines they ran)
 	@PYTHONPATH=tests $(PY) -m simulation.run --hours $(or $(HOURS),0.1) $(if $(COVERAGE),--coverage)
 
-model: dev  ## check the failover protocol's model within its full bounds: half an hour
+model: dev  ## check the failover protocol's model within its full bounds: some hours
 	@$(PY) tests/simulation/check_failover.py
 
 fuzz: dev  ## the compiled leaves under sanitizers, on hostile bytes

@@ -1,4 +1,4 @@
-"""Look at the failover model within its full bounds: `make model`; some half an hour on one core, and up to 2 GB.
+"""Look at the failover model within its full bounds: `make model`; some hours on one core, and up to 2 GB.
 
 Writes tests/simulation/failover_results.txt: for each case what was found, after how many states, and for a fault a
 shortest way to it.  Arguments choose cases by a part of their name and write nothing.
@@ -7,19 +7,24 @@ shortest way to it.  Arguments choose cases by a part of their name and write no
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from simulation import failover_terms
 from simulation.failover_cases import FOUND, FULL, HARMLESS, SAFE, Case
 from simulation.failover_search import Verdict, search
+from simulation.failover_terms import TermCase
 
 STATES_MAX = 3_000_000  # of one case; what is larger is cut, and says so
 RESULTS = Path(__file__).with_name("failover_results.txt")
-_SECTIONS = (
+_SECTIONS: tuple[tuple[str, Sequence[Case | TermCase]], ...] = (
     ("A rule that is switched off", FOUND),
     ("A rule without which the model stays safe", HARMLESS),
     ("All rules, the bounds of each commit", SAFE),
+    ("Terms and leases (`failover_terms`), the bounds of each commit", failover_terms.CASES),
+    ("Terms and leases, full bounds", failover_terms.FULL_CASES),
     ("All rules, full bounds", FULL),
 )
 
@@ -33,8 +38,7 @@ def main(wanted: list[str]) -> int:
         for case in cases:
             if wanted and not any(part in case.name for part in wanted):
                 continue
-            verdict = search(case.rules, STATES_MAX)
-            is_good = (case.fault in verdict.fault and bool(verdict.fault)) == (cases is FOUND)
+            verdict, is_good = _looked_at(case)
             failed += not is_good
             lines += _shown(case, verdict)
             print(*_shown(case, verdict), sep="\n", flush=True)
@@ -44,7 +48,16 @@ def main(wanted: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _shown(case: Case, verdict: Verdict) -> list[str]:
+def _looked_at(case: Case | TermCase) -> tuple[Verdict, bool]:
+    """Return what a case found, and whether it has to."""
+    if isinstance(case, TermCase):
+        found = failover_terms.search(case.rules)
+        return found, bool(found.fault) == case.is_wrong
+    verdict = search(case.rules, STATES_MAX)
+    return verdict, (case.fault in verdict.fault and bool(verdict.fault)) == (case in FOUND)
+
+
+def _shown(case: Case | TermCase, verdict: Verdict) -> list[str]:
     if verdict.fault:
         return [f"  {case.name}: {verdict.fault}, {verdict.states} states seen", f"      {' '.join(verdict.trace)}"]
     how = "all of" if verdict.is_whole else "nothing wrong, cut after"

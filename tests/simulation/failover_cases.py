@@ -43,6 +43,12 @@ def _of(members: int, min_in_sync: int, **changes: int) -> Rules:
     return _still(**({"members": members, "min_in_sync": min_in_sync} | changes))
 
 
+def _written(members: int, min_in_sync: int, **changes: int) -> Rules:
+    """A promotion and a lost disk, of a group that has acknowledged a message."""
+    written = {"epochs": 2, "disk_losses": 1, "is_written": True, "spontaneous_shrink": False}
+    return _of(members, min_in_sync, **(written | changes))
+
+
 def _pair(**changes: int) -> Rules:
     pair = {"members": 2, "messages": 1, "epochs": 2, "crashes": 0, "register_losses": 1, "min_in_sync": 1}
     return Rules(**(pair | changes))  # type: ignore[arg-type]
@@ -77,15 +83,13 @@ FOUND = [
     Case("LEAVE counts before the register agrees", _still(leaves=True, leave_after_register=False), _LACKS),
     Case("a set below minInSync confirms", _forced(freeze=False), "electable copies"),
     Case("a joiner lifts the freeze at once", _forced(freeze_counts_recorded=False), "electable copies"),
-    Case(
-        "a promotion drops members that were not heard, and the promoted one fails",
-        _still(epochs=2, disk_losses=1, keeps_unheard=False),
-        "no whole copy",
-    ),
-    Case(
-        "the same with four members",
-        _still(members=4, min_in_sync=3, epochs=2, disk_losses=1, keeps_unheard=False, spontaneous_shrink=False),
-        "no whole copy",
+    *(
+        Case(
+            f"{members} members, minInSync {least}: a promotion drops who was not heard, a disk is lost",
+            _written(members, least, keeps_unheard=False),
+            "no whole copy",
+        )
+        for members, least in ((2, 2), (3, 2), (4, 2), (4, 3), (5, 3), (5, 4))
     ),
     Case("a handover to somebody outside the set", _planned(handover_in_set=False), "not in sync"),
     Case("a handover does not wait for the target", _planned(handover_waits=False), "drops"),
@@ -140,6 +144,10 @@ SAFE = [
     Case("the register is lost", _pair()),
     Case("the register and a disk are lost", _pair(disk_losses=1, min_in_sync=2)),
     Case("four members, minInSync 3", _of(4, 3, epochs=2, spontaneous_shrink=False)),
+    *(
+        Case(f"{members} members, minInSync {least}, a promotion and a lost disk", _written(members, least))
+        for members, least in ((2, 2), (3, 2), (4, 2), (4, 3))
+    ),
     Case("five members, minInSync 3", _of(5, 3)),
     Case("consumers' offsets", _pair(members=1, crashes=1, async_flush=True, consumers=True, counts_acked=False)),
 ]
@@ -165,6 +173,8 @@ FULL = [
             ("a disk is lost", {"messages": 1, "disk_losses": 1}),
         )
     ),
+    Case("5 members, minInSync 3, a promotion and a lost disk", _written(5, 3)),
+    Case("5 members, minInSync 4, a promotion and a lost disk", _written(5, 4)),
     Case("two messages, two epochs, a crash", _full(epochs=2)),
     Case("two messages, two epochs, a crash, minInSync 1", _full(epochs=2, min_in_sync=1)),
     Case("one message, three epochs, a crash", _full(messages=1)),

@@ -57,6 +57,7 @@ class Rules:
     handover_leaves: bool = False  # a master that hands over may leave S with the same write
     leaves: bool = False
     consumers: bool = False
+    is_written: bool = False  # everybody begins with message 0, which is acknowledged: to keep large groups small
     spontaneous_shrink: bool = True  # False: only who leaves is shrunk, to keep small cases small
 
     min_in_sync: int = 2
@@ -143,12 +144,16 @@ class State(NamedTuple):
 
 
 def begin(rules: Rules) -> State:
-    """Member 0 leads epoch 1, all are in sync, nothing is written."""
+    """Member 0 leads epoch 1, all are in sync, nothing is written, or message 0."""
     everybody = frozenset((who, 0) for who in range(rules.members))
-    slave = Replica(True, 1, 0, (), 0, (0, 1), 0, 0)
-    master = slave._replace(role=1, link=None, led=1, view=everybody, match=((0, 0, 0),))
+    log: Log = ((1, 0),) if rules.is_written else ()
+    slave = Replica(True, 1, 0, log, 0, (0, 1), 0, 0)
+    known = range(rules.members if rules.is_written else 1)
+    match = tuple((who, 0, len(log)) for who in known)
+    master = slave._replace(role=1, link=None, led=1, view=everybody, match=match, confirmed=len(log))
     replicas = (master, *(slave for _ in range(rules.members - 1)))
-    return State(1, 0, Phase.ACTIVE, everybody, replicas, (), frozenset(), 0, 0, 0, 0, 0, False, None)
+    acked = frozenset(message for _, message in log)
+    return State(1, 0, Phase.ACTIVE, everybody, replicas, (), acked, len(log), 0, 0, 0, 0, False, None)
 
 
 def put(state: State, who: int, replica: Replica) -> State:
