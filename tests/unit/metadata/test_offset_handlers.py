@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gantry.leaves.frames import Command
+from gantry.metadata import offsettable
 from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.metadata.savedtogether import SavedTogether
@@ -77,6 +78,17 @@ def test_a_new_group_begins_at_the_first_message_of_a_young_queue() -> None:
     assert play.query(setZeroIfNotFound="true", consumerGroup="unknown").ext == {"offset": "0"}
     assert play.offsets.query("g", "T", 0) == 0
     assert play.offsets.query("unknown", "T", 0) == NOT_COMMITTED, "a group that does not exist gets no offsets"
+
+
+def test_where_a_group_begins_is_not_stored_in_a_table_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A question is a door to the table, like a commit."""
+    monkeypatch.setattr(offsettable, "KEYS_MAX", 1)
+    play = Asking()
+    play.send("one")
+    play.update(commitOffset=1)
+    play.groups.ensure("other")
+    assert play.query(consumerGroup="other").ext == {"offset": "0"}
+    assert play.offsets.groups_of("T") == ["g"]
 
 
 def test_unless_it_does_not_want_to() -> None:

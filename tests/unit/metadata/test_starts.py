@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.starts import GroupStarts
@@ -126,3 +127,23 @@ def test_a_slave_hears_where_a_group_goes_on_whose_mark_is_lifted() -> None:
     offsets.touched, offsets.marks.touched = set(), set()
     assert (offsets.take_reset("g", "T", 0, 9), offsets.take_reset("g", "T", 0, 0)) == (0, None)
     assert offsets.touched == offsets.marks.touched == {"T@g"}, "without its offset it would begin at the end"
+
+
+def test_the_queues_of_a_topic_are_read_once_although_a_member_asks_for_each_of_them() -> None:
+    play = Beginning()
+    play.elsewhere_ms = play.clock.now_ms() + 3_600_000
+    for queue_id in range(3):
+        play.send("old", queue_id=queue_id)
+    read: list[int] = []
+    bring_in = play.store.bring_in
+
+    def counted(places: Any, done: Any, ahead_bytes: int = 0) -> None:
+        read.append(len(places))
+        bring_in(places, done, ahead_bytes)
+
+    play.store.bring_in = counted  # type: ignore[method-assign]
+    for _ in range(4):
+        assert play.learn() == {}, "it began after their first messages"
+    assert (play.asked, read) == (4, [1, 1, 1])
+    play.send("new", queue_id=3)
+    assert play.learn() == {} and len(read) == 4, "a queue that appears meanwhile is looked at"

@@ -90,7 +90,8 @@ class OffsetHandlers:
         if offset is None:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, self._began(group, topic))
         if self._groups.get(group) is not None:  # tools may ask for groups that do not exist
-            if self._offsets.query(group, topic, queue_id) == NOT_COMMITTED:
+            is_new = self._offsets.query(group, topic, queue_id) == NOT_COMMITTED
+            if is_new and self._offsets.has_room(group, topic):
                 self._offsets.commit(group, topic, queue_id, offset)
         newest = self._offsets.firsts.newest(group, topic)
         return await self._saved(reply(command, ext=headers.to_ext(offset=offset)), newest)

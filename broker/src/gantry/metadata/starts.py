@@ -17,6 +17,7 @@ A queue is young while its first message is there and near the end of the log, a
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
 from gantry.metadata.beginnings import Began
@@ -26,6 +27,9 @@ from gantry.store.store import Store
 
 # How far the clocks of two brokers may be apart; within it, messages are rather read again than skipped.
 _CLOCKS_APART_MS = 60_000
+# A member asks for queue after queue, and each time all queues of the topic are looked at.
+_TIMES_MAX = 10_000
+_LOOKED_AT_ONCE = 64
 
 Elsewhere = Callable[[str, str], Awaitable[int | None]]
 """Returns since when (wall clock, ms) a group reads a topic on another broker; None: it does not, or nobody answers."""
@@ -50,6 +54,7 @@ class GroupStarts:
         self._store = store
         self._young_bytes = young_bytes
         self._elsewhere = elsewhere
+        self._times_ms: OrderedDict[int, int] = OrderedDict()  # when records were stored, by log offset
 
     def queues(self, topic: str) -> int:
         """Return how many queues a topic has; 0 for an unknown one."""
@@ -91,6 +96,8 @@ class GroupStarts:
             low, end = self._store.queue_range(topic, queue_id) or (0, 0)
             if low < end and await self._stored_ms(topic, queue_id, low) >= at_ms - _CLOCKS_APART_MS:
                 found[queue_id] = low
+            if queue_id % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
         # No await from here on: what the group did meanwhile counts.
         if found and self.is_unknown(group, topic):
             self._offsets.begins.put(f"{topic}@{group}", Began(self._store.written.offset, at_ms))
@@ -102,7 +109,16 @@ class GroupStarts:
         entry = self._store.reader.entry(topic, queue_id, offset)
         if entry is None:
             return 0
+        known_ms = self._times_ms.get(entry[0])
+        if known_ms is not None:
+            return known_ms
         is_in = asyncio.Event()
         self._store.bring_in([entry[:2]], is_in.set)
         await is_in.wait()
-        return self._store.reader.store_time(topic, queue_id, offset) or 0
+        stored_ms = self._store.reader.store_time(topic, queue_id, offset)
+        if stored_ms is None:
+            return 0
+        self._times_ms[entry[0]] = stored_ms
+        if len(self._times_ms) > _TIMES_MAX:
+            self._times_ms.popitem(last=False)
+        return stored_ms
