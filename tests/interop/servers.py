@@ -156,7 +156,8 @@ class Apache:
             pass
         return child
 
-    def start(self) -> None:
+    def start_name_server(self) -> None:
+        """Start the name server of its own, if it has one that does not run."""
         if self._has_own_name_server and self._name_server_process is None:
             own: Settings = {
                 "listenPort": self.name_server.rsplit(":", 1)[1],
@@ -166,6 +167,9 @@ class Apache:
             self._name_server_process = self._java(
                 "namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", own, "512m", prepare.TEST_FLAGS
             )
+
+    def start(self) -> None:
+        self.start_name_server()
         port = int(self.broker.rsplit(":", 1)[1])
         config: Settings = {
             **SETTINGS,

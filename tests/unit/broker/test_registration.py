@@ -29,6 +29,7 @@ class NameServers:
     def __init__(self) -> None:
         self.asked: list[tuple[str, Command]] = []
         self.answers: dict[str, int] = {}
+        self.version = 0
         self.refuses: dict[tuple[str, int], int] = {}
         self.open = asyncio.Event()
         self.open.set()
@@ -39,7 +40,9 @@ class NameServers:
         code = self.refuses.get((address, command.code), self.answers.get(address, 0))
         if code < 0:
             raise UnreachableError(f"{address}: refused")
-        return reply(command, code, "because" if code else None)
+        answer = reply(command, code, "because" if code else None)
+        answer.version = self.version or answer.version
+        return answer
 
     def take(self) -> list[tuple[str, int]]:
         taken, self.asked = self.asked, []
@@ -211,6 +214,18 @@ async def test_a_name_server_that_does_not_know_single_topics_gets_the_whole_tab
     play.topics.put(TopicConfig("c"))
     await play.registration.caught_up()
     assert ("old:1", 217) in play.servers.take(), "it may be a newer one now"
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_a_name_server_before_5_0_is_never_asked_to_take_one_topic() -> None:
+    play = Play("old:1")
+    play.servers.version = 412
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["old:1"])
+    play.topics.put(TopicConfig("a"))
+    await play.registration.caught_up()
+    assert play.servers.take() == [("old:1", RequestCode.REGISTER_BROKER)] * 2, "it would not answer"
     running.cancel()
     await asyncio.wait({running})
 

@@ -4,9 +4,10 @@ A whole registration (REGISTER_BROKER, 103) carries the topic table, encoded in 
 at the same time: at start, every 30 s, and at once when a topic was deleted or the broker stands as another one.
 
 A topic that was created or changed is registered by itself (REGISTER_TOPIC_IN_NAMESRV, 217), so it costs the same
-however many there are.  A name server that does not know this request gets a whole registration instead.  Only a master
-does so: a name server takes no topics from a slave.  RocketMQ: enableSingleTopicRegister.  Its other way,
-a REGISTER_BROKER with the changed topics only, is a whole one for a name server that deletes what a registration lacks.
+however many there are.  A name server that does not know this request (RocketMQ's before 5.0) gets a whole registration
+instead.  Only a master does so: a name server takes no topics from a slave.  RocketMQ: enableSingleTopicRegister.  Its
+other way, a REGISTER_BROKER with the changed topics only, is a whole one for a name server that deletes what a
+registration lacks.
 
 Changes during a round are sent in one more round after it.
 
@@ -32,7 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gantry.broker.complaints import Complaints
-from gantry.errors import GantryError, RefusedError
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
 from gantry.leaves import hashes
 from gantry.leaves.frames import Command
 from gantry.metadata import longanswers
@@ -45,6 +46,7 @@ from gantry.wire.command import request
 _GOODBYE_S = 1.0
 _AGAIN_S = 1.0
 _TOPICS_AT_ONCE = 64
+_SINGLE_TOPICS_VERSION = 413  # V5_0_0: RocketMQ's name server before it does not answer 217
 
 
 class Invoker(Protocol):
@@ -262,6 +264,8 @@ class RegistrationTask:
             self.complaints.say(address, f"name server {address} did not take the registration: {error}")
         else:
             self.is_registered[address] = True
+            if answer.version < _SINGLE_TOPICS_VERSION:
+                self._takes_whole_only.add(address)
             if self._identity.id and answer.ext.get("masterAddr"):
                 self.master_address = answer.ext["masterAddr"]
                 self.master_ha = answer.ext.get("haServerAddr", "")
@@ -280,6 +284,8 @@ class RegistrationTask:
             elif answer.code:
                 raise RefusedError(answer.code, answer.remark or "no remark")
         except GantryError as error:
+            if isinstance(error, OutcomeUnknownError):
+                self._takes_whole_only.add(address)
             self.is_registered[address] = False
             self.complaints.say(address, f"name server {address} did not take a topic: {error}")
 
