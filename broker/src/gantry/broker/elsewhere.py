@@ -6,7 +6,8 @@ topic later.  Only the others know.  They are asked by QUERY_CONSUMER_OFFSET (14
 counts as new here (docs/divergence.md).
 
 An answer is used for some seconds: a client asks for queue after queue.  All who want the same answer share one
-question, and questions are bounded; one too many gets no answer.
+question.  Questions under way are bounded, and others wait for their turn: a hundred groups may start together.  After
+some seconds a group gets no answer, because its client waits only five.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from gantry.wire.headers import to_ext
 _FRESH_S = 10.0
 _WITHIN_S = 2.0
 _ANSWERS_MAX = 10_000
-_QUESTIONS_MAX = 64
+_QUESTIONS_MAX = 32  # the routes that they need are bounded too
+_TURN_S = 2.0
 
 
 class ProgressElsewhere:
@@ -39,7 +41,8 @@ class ProgressElsewhere:
         self._broker_name = broker_name
         self._clock = clock
         self._known: OrderedDict[tuple[str, str], tuple[int | None, float]] = OrderedDict()
-        self._asking: dict[tuple[str, str], asyncio.Future[int | None]] = {}
+        self._asking: dict[tuple[str, str], asyncio.Future[int | None]] = {}  # bounded like requests under way
+        self._places = asyncio.Semaphore(_QUESTIONS_MAX)
 
     async def began_ms(self, group: str, topic: str) -> int | None:
         """Return since when (wall clock of another broker, ms) the group reads the topic elsewhere; None: unknown."""
@@ -50,16 +53,21 @@ class ProgressElsewhere:
         asking = self._asking.get(key)
         if asking is not None:
             return await asyncio.shield(asking)
-        if len(self._asking) >= _QUESTIONS_MAX:
-            return None
         asking = self._asking[key] = asyncio.get_running_loop().create_future()
         found: int | None = None
         try:
-            found = await self._ask(group, topic)
+            async with asyncio.timeout(_TURN_S):
+                await self._places.acquire()
+            try:
+                found = await self._ask(group, topic)
+            finally:
+                self._places.release()
             self._known.pop(key, None)
             self._known[key] = found, now_s
             if len(self._known) > _ANSWERS_MAX:
                 self._known.popitem(last=False)
+        except TimeoutError:
+            pass
         finally:
             asking.set_result(found)
             del self._asking[key]
