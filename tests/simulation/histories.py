@@ -221,13 +221,14 @@ class Committer(Consumer):
             self._route.missed()
 
     async def _look(self, fields: dict[str, str], commits: list[Commit]) -> None:
-        known = [commit for commit in commits if self.kept(commit)]
+        before = list(commits)
         answer = await self.ask(Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=fields), 1.0)
         if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
             self._route.missed()
             return
         told = int(answer.ext["offset"]) if answer.code == ResponseCode.SUCCESS else -1
-        least = max((commit.offset for commit in known), default=-1)
+        # Judged when the answer is here: a master may have ended and led again since the question was sent.
+        least = max((commit.offset for commit in before if self.kept(commit)), default=-1)
         if told < least or told > self.next:
             self.histories.broken.append(
                 f"{fields['consumerGroup']} committed {least} and is at {self.next}; {self.asked} says {told}"

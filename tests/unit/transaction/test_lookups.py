@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 
+from gantry.errors import StoreError
 from gantry.store import keysearch
 from gantry.store.indexfile import WALKED_AT_ONCE
 from gantry.transaction import lookups
@@ -71,4 +72,25 @@ async def test_so_many_searches_run_at_a_time_and_more_are_busy() -> None:
     assert play.end(MISSING, COMMIT) == ResponseCode.SYSTEM_BUSY
     for _ in range(COUNT):
         await asyncio.sleep(0)
+    assert await turns_until_answered(play, play.end_later(MISSING, COMMIT)) != (0, ResponseCode.SYSTEM_BUSY)
+
+
+async def test_a_search_that_fails_makes_room_for_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = chained()
+
+    def failing(*_: object) -> keysearch.Steps[None]:
+        yield None
+        raise StoreError("the index cannot be read")
+
+    loop = asyncio.get_running_loop()
+    failed: list[BaseException] = []
+    loop.set_exception_handler(lambda _, context: failed.append(context["exception"]))
+    with monkeypatch.context() as patched:
+        patched.setattr(lookups, "outcome_in_log", failing)
+        for _ in range(lookups._SEARCHES_MAX):
+            play.end_later(MISSING, COMMIT)
+        play.turn()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert len(failed) == lookups._SEARCHES_MAX
     assert await turns_until_answered(play, play.end_later(MISSING, COMMIT)) != (0, ResponseCode.SYSTEM_BUSY)

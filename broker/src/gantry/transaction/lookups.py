@@ -95,14 +95,16 @@ class OutcomeSearch:
     ) -> None:
         if self._count >= _SEARCHES_MAX:
             done(_MANY_SEARCHES)
-            return
+        else:
+            drive(self._counted(steps), done)
 
-        def ended(outcome: TransactionState | Refusal | None) -> None:
-            self._count -= 1
-            done(outcome)
-
+    def _counted(self, steps: Steps[TransactionState | Refusal | None]) -> Steps[TransactionState | Refusal | None]:
+        """Count the search as long as it goes on, also when it ends by an error."""
         self._count += 1
-        drive(steps, ended)
+        try:
+            return (yield from steps)
+        finally:
+            self._count -= 1
 
 
 def _last_word(store: Store, half: OpenHalf) -> Steps[TransactionState | Refusal | None]:
