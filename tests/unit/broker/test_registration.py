@@ -243,6 +243,20 @@ async def test_one_that_has_forgotten_the_broker_is_told_everything_at_once() ->
     await asyncio.wait({running})
 
 
+async def test_one_that_is_lost_among_many_topics_is_told_no_more_of_them() -> None:
+    play = Play("ns:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["ns:1"])
+    play.servers.take()
+    play.servers.refuses = {("ns:1", RequestCode.REGISTER_TOPIC_IN_NAMESRV): -1}
+    for number in range(200):
+        play.topics.put(TopicConfig(f"orders{number}"))
+    await until(lambda: ("ns:1", RequestCode.REGISTER_BROKER) in [(to, one.code) for to, one in play.servers.asked])
+    assert [code for _, code in play.servers.take()] == [217] * 64 + [103], "the whole table has the rest"
+    running.cancel()
+    await asyncio.wait({running})
+
+
 async def test_a_slave_tells_no_topics_until_it_is_the_master() -> None:
     play = Play("ns:1")
     play.registration.stand_as(1, 7)

@@ -205,7 +205,8 @@ class RegistrationTask:
         known = [] if self._identity.id else [address for address, done in self.is_registered.items() if done]
         for at in range(0, len(names), _TOPICS_AT_ONCE):
             some = [topic for name in names[at : at + _TOPICS_AT_ONCE] if (topic := self._topics.get(name)) is not None]
-            able = [address for address in known if address not in self._takes_whole_only]
+            # One that failed, or was lost, gets a whole registration next: it may be another name server by now.
+            able = [one for one in known if self.is_registered[one] and one not in self._takes_whole_only]
             await asyncio.gather(*[self._register_topic(address, topic) for address in able for topic in some])
         unable = [address for address in known if address in self._takes_whole_only]
         if unable:
