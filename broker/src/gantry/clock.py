@@ -88,15 +88,19 @@ class SteadyClock:
         steady_ms = self._at_ms + int((now_s - self._at_s) * 1000 * rate + _ROUNDING_MS)
         if max(wall_ms, steady_ms) < self._last_ms - _EVEN_MS:
             # A leap forwards that was set back before this could see it: only who asked for the time did.
+            self._remember(steady_ms, self._last_ms - steady_ms)
             self._at_s, self._at_ms, self.is_ahead = now_s, self._last_ms, True
         elif wall_ms >= steady_ms:
-            if wall_ms - steady_ms > _LEAP_MS:
-                self._leaps = [*self._leaps[1 - _LEAPS_MAX :], (steady_ms, wall_ms - steady_ms)]
+            self._remember(steady_ms, wall_ms - steady_ms)
             self._at_s, self._at_ms, self.is_ahead = now_s, wall_ms, False
         elif not self.is_ahead and steady_ms - wall_ms > _EVEN_MS:
             self._at_s, self._at_ms, self.is_ahead = now_s, steady_ms, True
         self._last_ms = max(self._last_ms, wall_ms, steady_ms)
         return self._last_ms
+
+    def _remember(self, before_ms: int, leap_ms: int) -> None:
+        if leap_ms > _LEAP_MS:
+            self._leaps = [*self._leaps[1 - _LEAPS_MAX :], (before_ms, leap_ms)]
 
     def elapsed_ms(self, since_ms: int) -> int:
         """Return how long ago a steady time of this store was, leaps of this process left out; at least 0."""

@@ -94,3 +94,19 @@ def test_it_goes_on_after_a_leap_that_was_set_back_before_it_was_looked_at() -> 
         clock.advance(100)
         steady.look()
     assert 8_900 <= steady.now_ms() - ahead_ms <= 10_000, "a tenth slower, from the next look on"
+
+
+@pytest.mark.parametrize("leap_ms", [HOUR_MS, YEARS_MS])
+def test_a_leap_that_was_set_back_before_it_was_looked_at_makes_nothing_older(leap_ms: int) -> None:
+    clock = SimClock()
+    steady = SteadyClock(clock)
+    before_ms = steady.now_ms()
+    clock.advance(50)
+    clock.jump(leap_ms)
+    ahead_ms = steady.now_ms()
+    clock.jump(-leap_ms)
+    clock.advance(50)
+    assert steady.elapsed_ms(before_ms) in (99, 100)
+    assert steady.elapsed_ms(ahead_ms) in range(51)
+    clock.advance(1000)
+    assert 900 <= steady.elapsed_ms(ahead_ms) <= 1050 and 1000 <= steady.elapsed_ms(before_ms) <= 1100
