@@ -126,8 +126,9 @@ def test_no_topic_may_do_more_than_its_broker() -> None:
     play = Play()
     play.topics.put(TopicConfig("orders", 2, 2))
     permitted = PermittedTopics(play.topics, 6)
-    assert list(permitted.all()) == list(play.topics.all())
+    assert list(permitted.all()) == list(play.topics.all()) and permitted.head() == play.topics.head()
     permitted.permission = 4
+    assert permitted.head()["dataVersion"] != play.topics.head()["dataVersion"], "else a name server keeps what it has"
     perms = {topic.name: topic.perm for topic in permitted.all()}
     orders = permitted.get("orders")
     assert (perms["orders"], perms["TBW102"]) == (4, 5) and orders is not None and orders.perm == 4

@@ -92,12 +92,29 @@ class PermittedTopics:
     """
 
     def __init__(self, topics: TopicTable, permission: int) -> None:
-        self.permission = permission
+        self._permission = permission
+        self._changes = 0  # of the permission
         self._topics = topics
 
+    @property
+    def permission(self) -> int:
+        """The broker's permission."""
+        return self._permission
+
+    @permission.setter
+    def permission(self, permission: int) -> None:
+        self._permission = permission
+        self._changes += 1
+
     def head(self) -> dict[str, object]:
-        """Return the table in the form of a registration, without the topics."""
-        return self._topics.head()
+        """Return the table in the form of a registration, without the topics.
+
+        Its version counts changes of the permission too: a name server takes no topics with a version that it has.
+        """
+        head = self._topics.head()
+        version = head["dataVersion"]
+        assert isinstance(version, dict)
+        return head | {"dataVersion": version | {"counter": version["counter"] + self._changes}}
 
     def all(self) -> Iterator[TopicConfig]:
         """Yield all topics as they are now, without the permissions that the broker lacks."""
