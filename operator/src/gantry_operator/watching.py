@@ -238,5 +238,6 @@ def order_of(seen: GroupSeen, is_careful: bool = False) -> WatchSettings:
         is_automatic=failover.is_automatic and not wishes.is_failover_paused,
         forced=forced,
         has_fast_path=failover.has_fast_path,
+        knows_size=True,  # the members' lists have a place for every pod that a group may ever have
     )
     return WatchSettings(policy, timers)

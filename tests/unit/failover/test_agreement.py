@@ -61,6 +61,12 @@ def test_a_group_of_more_members_than_the_coordinator_knows_is_not_complete_with
     assert weakest(untold(2), 0, said(SYNC, SYNC))[0].replicas == 3
 
 
+def test_members_with_places_for_more_do_not_keep_a_group_of_known_size_waiting() -> None:
+    operators = replace(TOLD_SYNC, replicas=2, knows_size=True)
+    assert weakest(operators, 0, said(SYNC, SYNC))[0].replicas == 2
+    assert differences(operators, said(SYNC, SYNC)) == ""
+
+
 def test_who_differs_is_named() -> None:
     assert differences(TOLD_SYNC, said(SYNC, SYNC, SYNC)) == ""
     assert differences(untold(3), said(SYNC, SYNC)) == ""

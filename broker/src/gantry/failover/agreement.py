@@ -7,7 +7,7 @@ acknowledges alone.  What differs is named in the reason of every decision that 
     SYNC_MASTER    only if every answer says so        minInSync    the least
     suspicion      the longest, and two renewals of every member at least
     lease          the longest, and three renewals of every member at least
-    members        the most
+    members        the most, where the coordinator does not know the size of the group for certain
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def weakest(told: Policy, lease_s: int, answers: Mapping[int, MemberState]) -> t
     lease_s = max(lease_s or usual.lease_s, ceil(3 * renew_every_s), int(suspect_after_s) + 1)
     policy = replace(
         told,
-        replicas=max([told.replicas, *(terms.members for terms in known)]),
+        replicas=told.replicas if told.knows_size else max([told.replicas, *(terms.members for terms in known)]),
         min_in_sync=min([told.min_in_sync, *(1 if terms is None else terms.min_in_sync for terms in said)]),
         is_sync_master=told.is_sync_master and all(terms is not None and terms.is_sync for terms in said),
         suspect_after_s=suspect_after_s,
@@ -53,7 +53,7 @@ def weakest(told: Policy, lease_s: int, answers: Mapping[int, MemberState]) -> t
 def differences(told: Policy, answers: Mapping[int, MemberState]) -> str:
     """Return what does not agree, and who says what; an empty text when everything agrees."""
     said = {f"member {ordinal}": _shown(state.terms) for ordinal, state in sorted(answers.items())}
-    said["this coordinator"] = {"members": str(told.replicas)}
+    said["this coordinator"] = {} if told.knows_size else {"members": str(told.replicas)}
     if not told.is_sync_master:
         said["this coordinator"] |= {"role": "ASYNC_MASTER"}
     if told.min_in_sync < MEMBERS_MAX:

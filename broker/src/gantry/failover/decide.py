@@ -61,6 +61,7 @@ class Policy:
     is_automatic: bool = True  # a master that is not well is sealed without an operator
     forced: Forced | None = None
     has_fast_path: bool = True  # no wait for the lease of a master that needs its slaves
+    knows_size: bool = False  # `replicas` is certain: lists of the members may have places for more, as on Kubernetes
 
     @property
     def is_fast(self) -> bool:
