@@ -76,3 +76,11 @@ async def test_a_loop_that_fails_is_told_and_begun_again_and_the_others_go_on(
     await watched.loops.close()
     watched.loops.forget(key)
     assert watched.loops.unwatched_count == 0
+
+
+def test_the_size_of_a_group_is_that_of_the_resource() -> None:
+    """The members' own lists have a place for every pod that the group may ever have."""
+    (group,) = cluster(groups=1).groups()
+    seen = GroupSeen(group, None, {})
+    policy = watching.order_of(seen).policy
+    assert policy.knows_size and policy.replicas == seen.size
