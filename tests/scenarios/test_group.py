@@ -205,6 +205,28 @@ async def test_an_offset_that_a_slave_was_just_told_does_not_give_way_to_what_it
             assert answer.ext["offset"] == "7"
 
 
+async def test_an_offset_that_the_master_refuses_does_not_stay_at_the_slave(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
+        master = await group.start(0)
+        slave = await group.start(1)
+        await group.until_joined()
+        place = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
+        async with peer(master) as client:
+            for body in (b"one", b"two"):
+                assert (await client.call(send("orders", body))).code == 0
+            await client.call(pull("orders", 0, consumerGroup="g"))
+            assert (await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=1, **place))).code == 0
+        await until(lambda: group.marks(1) == group.marks(0))
+        assert slave.parts is not None
+        offsets = slave.parts.offsets
+        await until(lambda: offsets.query("g", "orders", 0) == 1)
+        async with peer(slave) as client:
+            await client.call(pull("orders", 0, consumerGroup="g"))
+            assert (await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=99, **place))).code == 0
+        assert offsets.query("g", "orders", 0) == 99, "it does not know the end"
+        await until(lambda: offsets.query("g", "orders", 0) == 1)
+
+
 async def test_a_reader_far_behind_is_sent_to_the_slave(tmp_path: Path) -> None:
     async with grouped(tmp_path) as group:
         master = await group.start(0, store__warm_bytes=4096)

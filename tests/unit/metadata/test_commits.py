@@ -72,6 +72,27 @@ def test_a_slave_does_not_know_the_end_and_takes_what_it_gets() -> None:
     assert play.offsets.query("g", "T", 0) == 5
 
 
+@pytest.mark.parametrize(("reported", "is_corrected"), [(11, True), (6, True), (7, False), (10, False)])
+def test_a_slave_that_reports_another_offset_than_the_master_holds_is_sent_that_one(
+    reported: int, is_corrected: bool
+) -> None:
+    play = PullPlay()
+    play.send(*"0123456789")
+    play.commits.take("g", "T", 0, 7)
+    play.offsets.touched = set()
+    play.commits.merge("T@g", {"0": reported})
+    changed = {"T@g"} if reported == 10 else set()
+    assert play.offsets.touched == ({"T@g"} if is_corrected else changed)
+    assert play.offsets.query("g", "T", 0) == (10 if reported == 10 else 7)
+
+
+def test_an_offset_in_a_queue_that_the_master_does_not_have_is_taken_back() -> None:
+    play = PullPlay()
+    play.offsets.touched = set()
+    play.commits.merge("gone@g", {"0": 5})
+    assert play.offsets.touched == {"gone@g"} and play.offsets.value("gone@g") is None, "the slave deletes it"
+
+
 def test_the_first_offset_in_a_queue_is_told() -> None:
     play = PullPlay()
     play.send(*"0123456789")

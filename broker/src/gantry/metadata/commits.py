@@ -10,7 +10,8 @@ that a crash took, or to a client that counts wrongly.  The group then reads som
 former offset on.  RocketMQ stores it (docs/divergence.md, docs/adr/offsets-beyond-the-end.md).
 
 A slave does not know the end: its log is shorter than the master's.  It checks nothing but the sign, and the master
-applies the rule to what it gets from there.
+applies the rule to what it gets from there.  What the master does not take it corrects at the slave: as the next master
+the slave would go on from an offset that the group never reached.
 """
 
 from __future__ import annotations
@@ -61,8 +62,13 @@ class GroupCommits:
         """Take over commits of a `topic@group` that a slave received while consumers could not reach the master.
 
         The larger offset counts, but queues with a marked reader are left out.  ValueError: these are no offsets.
+        The slave holds what it reported: where the master holds another offset, the slave is sent that one.
         """
         topic, _, group = key.partition("@")
-        for queue_id, offset in byqueue.numbers(value, f"offsets of {key}").items():
+        reported = byqueue.numbers(value, f"offsets of {key}")
+        for queue_id, offset in reported.items():
             if offset > self.offsets.query(group, topic, queue_id):
                 self.take(group, topic, queue_id, offset)
+        touched = self.offsets.touched  # names of what is sent to slaves; None without slaves
+        if self._knows_end and touched is not None and not reported.items() <= self.offsets.of(group, topic).items():
+            touched.add(key)
