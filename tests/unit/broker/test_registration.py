@@ -275,6 +275,23 @@ async def test_a_slave_tells_no_topics_until_it_is_the_master() -> None:
     await asyncio.wait({running})
 
 
+async def test_a_master_that_becomes_a_slave_during_a_round_tells_no_more_topics() -> None:
+    play = Play("ns:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["ns:1"])
+    play.servers.take()
+    play.servers.open.clear()
+    for number in range(200):
+        play.topics.put(TopicConfig(f"orders{number}"))
+    await until(lambda: len(play.servers.asked) == 64)
+    play.registration.stand_as(2, 8)
+    play.servers.open.set()
+    await until(lambda: ("ns:1", RequestCode.REGISTER_BROKER) in [(to, one.code) for to, one in play.servers.asked])
+    assert [code for _, code in play.servers.take()] == [217] * 64 + [103], "the whole table is a slave's"
+    running.cancel()
+    await asyncio.wait({running})
+
+
 async def test_a_table_that_no_frame_holds_is_said_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -289,6 +289,8 @@ class RegistrationTask:
                 self.master_ha = answer.ext.get("haServerAddr", "")
 
     async def _register_topic(self, address: str, topic: TopicConfig) -> None:
+        if self._identity.id:
+            return  # it became a slave during the round, and Apache's name server takes single topics from anybody
         queues = QueueData(self._identity.name, topic.read_queues, topic.write_queues, topic.perm, topic.sys_flag)
         # RocketMQ's header has the topic only.  Ours compares the address with the group's master.
         ext = headers.to_ext(topic=topic.name, brokerAddr=self._identity.address)
