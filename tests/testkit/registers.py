@@ -42,9 +42,12 @@ class LossyRegister:
     inner: Register
     loses_answers: bool = False
     keeps_back: bool = False
+    answers_never: bool = False  # what it carries out, and what it keeps back
     late: list[tuple[RegisterRecord, str]] = field(default_factory=list)
+    is_read: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self) -> Seen | None:
+        self.is_read.set()
         return await self.inner.read()
 
     async def create(self, record: RegisterRecord) -> Seen:
@@ -53,11 +56,17 @@ class LossyRegister:
     async def write(self, record: RegisterRecord, version: str) -> Seen:
         if self.keeps_back:
             self.late.append((record, version))
+            await self._hang()
             raise OutcomeUnknownError("kept back")
         done = await self.inner.write(record, version)
+        await self._hang()
         if self.loses_answers:
             raise OutcomeUnknownError("the answer was lost")
         return done
+
+    async def _hang(self) -> None:
+        if self.answers_never:
+            await asyncio.Event().wait()
 
     async def close(self) -> None:
         await self.inner.close()

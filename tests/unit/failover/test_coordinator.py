@@ -9,7 +9,7 @@ import pytest
 
 from gantry.errors import OutcomeUnknownError
 from gantry.failover.coordinator import Coordinator, Group, pause_s, rest_s
-from gantry.failover.decide import Decision, Policy, Promote, Seal, Wait
+from gantry.failover.decide import Bootstrap, Decision, Policy, Promote, Seal, Wait
 from gantry.replication import operations
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.record import Phase, RegisterRecord
@@ -17,6 +17,7 @@ from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.patience import HANG_S
+from testkit.registers import LossyRegister
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 
@@ -85,6 +86,28 @@ async def test_a_member_that_stands_still_costs_a_round_one_timeout_and_not_one_
     clock.advance(400)
     decision = await coordinator.round()
     assert isinstance(decision, Promote) and decision.chosen.member.ordinal == 1, "after a fifth of the patience"
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["seal", "bootstrap"])
+async def test_a_decision_that_is_carried_out_and_not_answered_holds_up_no_round(is_new: bool) -> None:
+    group, disk, clock = await led_group(), SimDisk(), SimClock()
+    if not is_new:  # member 0 leads and is silent
+        disk, members = group.disk, group.members
+    else:
+        members = {each: fresh(each, f"disk{each}") for each in range(3)}
+    register = LossyRegister(FileRegister("/register/b0", disk), answers_never=True)
+    asked = GroupSim(register, members)
+    members[0].is_up = is_new
+    coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), register, asked, clock, lambda _: None)
+    decisions = list[Decision]()
+    async with asyncio.timeout(HANG_S):
+        for _ in range(12):
+            decisions.append(await coordinator.round())
+            clock.advance(500)
+    until = next(number for number, each in enumerate(decisions) if isinstance(each, Promote))
+    writes = [type(each) for each in decisions[: until + 1] if not isinstance(each, Wait)]
+    assert writes == [Bootstrap if is_new else Seal, Promote], decisions
+    assert not any("refused" in each.reason for each in decisions if isinstance(each, Wait))
 
 
 async def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once_when_it_is_to_act() -> None:

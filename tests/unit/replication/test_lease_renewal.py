@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from gantry.replication import operations
@@ -12,9 +13,11 @@ from gantry.replication.lease_renewal import Handed, LeaseRenewal
 from gantry.replication.members import Member, SyncSet, parse_set
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import RegisterUnavailableError, Seen
+from gantry.replication.register_writer import RegisterWriter
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.serving_lease import ServingLease
 from gantry.wire.ha import Ack
+from testkit.patience import HANG_S
 from testkit.registers import ACTIVE, ME, LossyRegister
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
@@ -37,7 +40,8 @@ class Play:
         self.lease_renewal = self.renewal(self.register)
 
     def renewal(self, register: LossyRegister) -> LeaseRenewal:
-        return LeaseRenewal(register, ME, self.tracker, self.serving_lease, self.clock, None, self._settled)
+        writer = RegisterWriter(register, self.clock, 0.01)
+        return LeaseRenewal(writer, ME, self.tracker, self.serving_lease, self.clock, None, self._settled)
 
     def _settled(self, members: SyncSet) -> None:
         self.settled.append(members)
@@ -47,6 +51,13 @@ class Play:
         seen = await self.inner.read()
         assert seen is not None
         return seen.record
+
+    async def reads(self, times: int) -> None:
+        """Wait until the register was read so often from now on."""
+        self.register.is_read.clear()
+        for _ in range(times + 1):  # one may have begun before
+            await self.register.is_read.wait()
+            self.register.is_read.clear()
 
     async def put(self, record: RegisterRecord) -> None:
         seen = await self.inner.read()
@@ -166,8 +177,61 @@ async def test_a_lease_counts_from_when_the_request_was_sent_that_was_carried_ou
     one.clock.advance(2_500)
     await one.lease_renewal.renew()
     assert await one.register.deliver(), "the older one comes first"
+    one.clock.advance(1_000)
     await one.lease_renewal.renew()
-    assert one.serving_lease.is_valid(9.9) and not one.serving_lease.is_valid(10.0)
+    assert one.serving_lease.is_valid(12.4) and not one.serving_lease.is_valid(12.5), "it was not there after 2.5 s"
+
+
+async def test_a_renewal_is_over_as_soon_as_a_reading_shows_it() -> None:
+    """No answer ever comes; the register has carried the write out."""
+    one = await begun()
+    one.register.answers_never = True
+    one.slave_leaves(2)
+    for _ in range(3):
+        async with asyncio.timeout(HANG_S):
+            await one.lease_renewal.renew()
+        assert not one.lease_renewal.is_open and not one.lease_renewal.why
+        assert one.tracker.insync.required == parse_set("0.0,1.0")
+        assert one.serving_lease.is_valid(one.clock.monotonic() + 9.9)
+        one.clock.advance(2_500)
+
+
+async def test_a_renewal_under_way_counts_from_the_last_reading_that_did_not_show_it() -> None:
+    one = await begun()
+    one.register.answers_never = one.register.keeps_back = True
+    renewing = asyncio.create_task(one.lease_renewal.renew())
+    async with asyncio.timeout(HANG_S):
+        await one.reads(2)
+        one.clock.advance(6_000)
+        await one.reads(2)
+        assert not renewing.done() and not one.serving_lease.is_valid(0.1)
+        await one.register.deliver()
+        await renewing
+    assert one.serving_lease.is_valid(15.9) and not one.serving_lease.is_valid(16.0)
+
+
+async def test_a_write_that_another_one_forestalled_is_tried_again_without_waiting_for_its_answer() -> None:
+    one = await begun()
+    one.register.answers_never = one.register.keeps_back = True
+    renewing = asyncio.create_task(one.lease_renewal.renew())
+    async with asyncio.timeout(HANG_S):
+        await one.reads(1)
+        one.register.keeps_back = False
+        await one.put(replace(await one.record(), lease_duration_s=12))
+        await renewing
+    assert one.serving_lease.is_valid(7.9) and not one.serving_lease.is_valid(8.0), "two thirds of the new lease"
+    assert (await one.record()).confirm_floor == END
+
+
+async def test_a_renewal_that_is_given_up_leaves_no_request_behind() -> None:
+    one = await begun()
+    one.register.answers_never = one.register.keeps_back = True
+    renewing = asyncio.create_task(one.lease_renewal.renew())
+    async with asyncio.timeout(HANG_S):
+        await one.reads(1)
+        renewing.cancel()
+        await asyncio.wait({renewing})
+    assert renewing.cancelled() and asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_every_renewal_is_told_from_all_others_whatever_the_clock_does() -> None:
@@ -257,6 +321,27 @@ async def test_a_handover_of_a_master_that_stops_leaves_those_who_stay_in_sync()
     one = await begun()
     assert await one.lease_renewal.hand_over(Holder(Member(1, 0), "q1"), is_leaving=True) is Handed.DONE
     assert (await one.record()).in_sync == ACTIVE.in_sync - {ME.member}
+
+
+async def test_a_handover_is_done_as_soon_as_a_reading_shows_it() -> None:
+    one = await begun()
+    one.register.answers_never = True
+    async with asyncio.timeout(HANG_S):
+        assert await one.lease_renewal.hand_over(Holder(Member(1, 0), "q1")) is Handed.DONE
+    assert one.lease_renewal.is_lost
+
+
+async def test_a_handover_that_a_seal_forestalled_is_refused_without_waiting_for_its_answer() -> None:
+    one = await begun()
+    one.register.answers_never = one.register.keeps_back = True
+    handing = asyncio.create_task(one.lease_renewal.hand_over(Holder(Member(1, 0), "q1")))
+    async with asyncio.timeout(HANG_S):
+        await one.reads(1)
+        sealed = operations.seal(await one.record())
+        assert isinstance(sealed, RegisterRecord)
+        await one.put(sealed)
+        assert await handing is Handed.REFUSED
+    assert one.lease_renewal.is_lost and await one.record() == sealed
 
 
 async def test_a_handover_without_an_answer_is_unknown_and_one_to_a_stranger_is_refused() -> None:

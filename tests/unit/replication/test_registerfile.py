@@ -8,17 +8,20 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from gantry.errors import OutcomeUnknownError
+from gantry.replication import registerfile
 from gantry.replication.register import (
     RegisterConflictError,
     RegisterDamagedError,
     RegisterGoneError,
     RegisterUnavailableError,
+    Seen,
 )
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import Disk, RealDisk
@@ -52,6 +55,27 @@ async def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowe
         await register(disk).read()
     held.release()
     assert await register(disk).read() is not None
+
+
+async def test_a_disk_that_is_always_too_slow_is_waited_for_longer_until_it_is_in_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registerfile, "_WITHIN_S", 0.05)
+
+    async def slow(job: Callable[[], Seen | None]) -> Seen | None:
+        await asyncio.sleep(0.12)  # more than twice as long
+        return job()
+
+    disk = SimDisk()
+    await register(disk).create(ACTIVE)
+    read = FileRegister(PATH, disk, slow, _at_once).read
+    with pytest.raises(RegisterUnavailableError, match=r"did not answer within 0\.05 s"):
+        await read()
+    for _ in range(20):
+        with contextlib.suppress(RegisterUnavailableError):
+            assert await read() is not None
+            return
+    raise AssertionError("it was never read")
 
 
 async def test_an_answered_write_survives_every_power_cut_and_any_other_is_done_or_not() -> None:

@@ -28,7 +28,9 @@ from gantry.broker.role.promise_writer import PromiseWriter
 from gantry.broker.role.register_news import RegisterNews
 from gantry.broker.role.register_reader import RegisterReader
 from gantry.errors import StoreError, SyncFailedError
+from gantry.replication.register_writer import RegisterWriter
 from gantry.replication.term_promise import Beginning, Ending
+from gantry.replication.timers import serving_waits
 from gantry.store.reserve import Reserve
 from gantry.store.settings import Flush
 
@@ -125,7 +127,8 @@ class MemberLifecycle:
         config, seen, reader = self._config, None, None
         if member.has_register:
             self._register = machine.register(config.replication, machine.disk)
-            reader = RegisterReader(self._register, member, store)
+            again_s = serving_waits(config.replication.renew_every_s).again_s
+            reader = RegisterReader(RegisterWriter(self._register, machine.clock, again_s), member, store)
             part = await startup_role.choose(config, reader, store, machine.disk)
             config, seen = part.config, part.seen
         self._promise_writer = PromiseWriter(member, machine.disk, store.settings.root, opened.background.housekeeper)
@@ -150,7 +153,7 @@ class MemberLifecycle:
         self.fencing = Fencing(ground.member, config.name, role, ground.promise_writer, parts)
         if ground.reader is not None:
             self.watcher = make_watcher(config, ground, ground.reader, parts, restart)
-            self.orders = Orders(parts, role, ground, self.watcher, ground.reader.register, restart)
+            self.orders = Orders(parts, role, ground, self.watcher, ground.reader.writer.register, restart)
             self.watcher.start(fail)
         found = await open_door(config, self.fencing, self._machine.clock, self.orders)
         if found is not None:

@@ -40,6 +40,7 @@ from gantry.replication.register import (
     RegisterUnavailableError,
     Seen,
 )
+from gantry.replication.register_writer import RegisterWriter
 
 SOON_S = 0.05  # the least pause between two rounds
 HAND_OVER_S_MAX = 10.0  # for a planned change; nothing else is looked at meanwhile
@@ -257,13 +258,14 @@ class Coordinator:
     async def _write(self, wanted: RegisterRecord, seen: Seen | None) -> str:
         """Write by one compare-and-set. Return why it may have failed; empty after success and after a conflict.
 
-        The next round reads what the register holds.
+        The next round reads what the register holds, also where a reading shows that it changed before an answer came.
         """
+        writer = RegisterWriter(self._register, self._clock, self.timers.poll_every_s)
         try:
             if seen is None:
-                await self._register.create(wanted)
+                await writer.create(wanted)
             else:
-                await self._register.write(wanted, seen.version)
+                await writer.write(wanted, seen.version)
         except RegisterConflictError:
             return ""
         except (RegisterError, OutcomeUnknownError) as error:

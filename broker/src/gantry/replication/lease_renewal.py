@@ -6,10 +6,12 @@ The in-sync tracker is told only what a *successful* write left in the register.
 
     renewed      the serving lease is extended from the moment at which the renewal was sent
     conflict     another process wrote: read, and try again at once
-    no answer    the outcome is unknown: the change stays pending, `insync` counts both outcomes; read, and try again.
-                 A reading with another version than the one that was written on proves that no request of ours can take
-                 effect any more: what it shows is settled.  Each renewal has a time of its own (`renewed_ms`); if the
-                 reading shows that of an open request, the serving lease is extended from when that one was sent
+    no answer    the register is read again while the write is under way (`register_writer`), and after its time-out;
+                 until then the outcome is unknown: the change stays pending, `insync` counts both outcomes.  A reading
+                 with another version than the one that was written on proves that no request of ours can take effect
+                 any more: what it shows is settled.  Each renewal has a time of its own (`renewed_ms`); if the reading
+                 shows that of an open request, the serving lease is extended from when that one was sent, or from when
+                 the last reading was sent that still showed the old version: it was carried out after that
     other holder, or sealed    `is_lost`
     no register  nothing to renew: the serving lease ends by itself, or continues while the slaves answer
 
@@ -31,7 +33,8 @@ from gantry.replication.insync import InSyncChange
 from gantry.replication.members import SyncSet
 from gantry.replication.operations import Denied
 from gantry.replication.record import Holder, RegisterRecord
-from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
+from gantry.replication.register import RegisterConflictError, RegisterError, Seen
+from gantry.replication.register_writer import RegisterWriter, Written
 from gantry.replication.serving_lease import ServingLease
 from gantry.replication.terms import LeaderTerms
 
@@ -56,7 +59,7 @@ class LeaseRenewal:
 
     def __init__(
         self,
-        register: Register,
+        writer: RegisterWriter,
         me: Holder,
         tracker: InSyncTracker,
         serving_lease: ServingLease,
@@ -67,7 +70,7 @@ class LeaseRenewal:
         self.is_lost = False
         self.why = ""  # the register does not answer, or says no
         self._settled = settled
-        self._register = register
+        self._writer = writer
         self._me = me
         self._tracker = tracker
         self._serving_lease = serving_lease
@@ -76,6 +79,7 @@ class LeaseRenewal:
         self._renewed_ms = 0
         self._open_on = ""  # the version of the requests whose outcome is unknown
         self._open: dict[int, tuple[float, int]] = {}  # of these by `renewed_ms`: when sent, and the lease
+        self._unchanged_s = 0.0  # when the last reading was sent that showed their version
         self._open_change: InSyncChange | None = None  # that one of them carries
         self._turn = asyncio.Lock()
 
@@ -133,15 +137,23 @@ class LeaseRenewal:
             self.why = wanted.reason
             self._look(seen.record)
             return Handed.REFUSED
-        await self._register.write(wanted, seen.version)
+        written = await self._writer.write(wanted, seen.version)
+        if written.seen.record.holder != target or written.seen.record.epoch != wanted.epoch:
+            raise RegisterConflictError("another process wrote while the handover was under way")
         self.is_lost = True
         return Handed.DONE
 
     async def _read(self) -> Seen | None:
-        seen = await self._register.read()
+        asked_s = self._clock.monotonic()
+        seen = await self._writer.register.read()
         if seen is None:
             self.why = "there is no register any more"
+        elif seen.version == self._open_on:
+            self._note_unchanged(asked_s)
         return seen
+
+    def _note_unchanged(self, asked_s: float) -> None:
+        self._unchanged_s = asked_s
 
     async def _renew_once(self) -> bool:
         """Try one renewal. Return whether to try again at once."""
@@ -154,13 +166,16 @@ class LeaseRenewal:
             self._resolve(seen)
             change, sent_s = self._tracker.insync.change, self._clock.monotonic()
             wanted = self._wanted(seen.record, change)
-            self._seen = await self._send(wanted, seen.version, sent_s, change)
+            written = await self._send(wanted, seen.version, sent_s, change)
         except RegisterConflictError as error:
             self.why = str(error)
             return True
         except (RegisterError, OutcomeUnknownError) as error:
             self.why = str(error)
             return False
+        self._seen = written.seen
+        if not written.is_answered:
+            return self._is_more_to_write(written.seen)
         self._forget()
         self._serving_lease.renewed(sent_s, wanted.lease_duration_s)
         if self._tracker.insync.change == change:
@@ -168,32 +183,49 @@ class LeaseRenewal:
             return False
         return True  # another change is pending by now
 
-    async def _send(self, wanted: RegisterRecord, version: str, sent_s: float, change: InSyncChange | None) -> Seen:
-        """Write, and remember the request when its outcome is unknown."""
+    async def _send(self, wanted: RegisterRecord, version: str, sent_s: float, change: InSyncChange | None) -> Written:
+        """Write, and remember the request where no answer came."""
         self._serving_lease.limit(sent_s, wanted.lease_duration_s)
         try:
-            return await self._register.write(wanted, version)
+            written = await self._writer.write(wanted, version, self._note_unchanged)
         except OutcomeUnknownError:
-            self._open_on, self._open_change = version, change or self._open_change
-            self._open[wanted.renewed_ms] = sent_s, wanted.lease_duration_s
-            if len(self._open) > _OPEN_MAX:
-                del self._open[next(iter(self._open))]
+            self._remember(wanted, version, sent_s, change)
             raise
+        if not written.is_answered:
+            self._remember(wanted, version, sent_s, change)
+        return written
 
-    def _resolve(self, seen: Seen) -> None:
-        """Settle what became of the requests without an answer, if this reading proves that they are over."""
+    def _remember(self, wanted: RegisterRecord, version: str, sent_s: float, change: InSyncChange | None) -> None:
+        self._open_on, self._open_change = version, change or self._open_change
+        self._open[wanted.renewed_ms] = sent_s, wanted.lease_duration_s
+        if len(self._open) > _OPEN_MAX:
+            del self._open[next(iter(self._open))]
+
+    def _is_more_to_write(self, seen: Seen) -> bool:
+        """Settle by a reading what became of the write that was not answered. Return whether to write again at once."""
+        if self._look(seen.record):
+            return False
+        is_ours = self._resolve(seen)
+        return not is_ours or self._tracker.insync.change is not None
+
+    def _resolve(self, seen: Seen) -> bool:
+        """Settle what became of the requests without an answer, if this reading proves that they are over. Return
+        whether one of them was carried out.
+        """
         if self._open_on in ("", seen.version):
-            return
+            return False
         carried_out = self._open.get(seen.record.renewed_ms)
         if carried_out is not None:
-            self._serving_lease.renewed(*carried_out)
+            sent_s, lease_s = carried_out
+            self._serving_lease.renewed(max(sent_s, self._unchanged_s), lease_s)
         is_settled = self._open_change is not None  # a change that was never sent stays
         self._forget()
         if is_settled:
             self._settled(seen.record.in_sync)
+        return carried_out is not None
 
     def _forget(self) -> None:
-        self._open_on, self._open_change = "", None
+        self._open_on, self._open_change, self._unchanged_s = "", None, 0.0
         self._open.clear()
 
     def _look(self, record: RegisterRecord) -> bool:

@@ -14,7 +14,7 @@ handover and changes no set.
 
 The lock is released when its process ends.  Waiting for it is bounded: its owner makes two fsyncs, which take less than
 a second.  After an error of the disk in a write the outcome is unknown, and also when a disk does not answer within
-`_WITHIN_S`.
+`_WITHIN_S`; that time grows for a disk that is slow (`register.Patience`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from secrets import token_hex
 from gantry.errors import OutcomeUnknownError, StoreError
 from gantry.replication.record import RegisterRecord, from_fields, to_fields
 from gantry.replication.register import (
+    Patience,
     RegisterConflictError,
     RegisterDamagedError,
     RegisterGoneError,
@@ -61,6 +62,7 @@ class FileRegister:
         self._disk = disk
         self._run = run
         self._pause = pause
+        self._patience = Patience(_WITHIN_S)
 
     async def read(self) -> Seen | None:
         """Return record and version; None when there is no register."""
@@ -87,10 +89,7 @@ class FileRegister:
         busy = ""
         for _ in range(_ATTEMPTS):
             try:
-                async with asyncio.timeout(_WITHIN_S):
-                    return await self._run(partial(self._with_lock, job))
-            except TimeoutError as error:
-                raise OutcomeUnknownError(f"{self._path}: the disk did not answer within {_WITHIN_S:g} s") from error
+                return await self._within_patience(job)
             except _BusyError as error:
                 busy = str(error)
             await self._pause(_PAUSE_S)
@@ -98,6 +97,18 @@ class FileRegister:
             f"the register stayed locked for {_ATTEMPTS * _PAUSE_S:.0f} s: {busy.partition(';')[0]}; if that process "
             "is stopped, let it go on (kill -CONT) or end it (kill -KILL)"
         )
+
+    async def _within_patience(self, job: Callable[[], Seen | None]) -> Seen | None:
+        patience, begun_s = self._patience, asyncio.get_running_loop().time()
+        within_s = patience.timeout_s
+        try:
+            async with asyncio.timeout(within_s):
+                found = await self._run(partial(self._with_lock, job))
+        except TimeoutError as error:
+            patience.missed()
+            raise OutcomeUnknownError(f"{self._path}: the disk did not answer within {within_s:g} s") from error
+        patience.answered(asyncio.get_running_loop().time() - begun_s)
+        return found
 
     def _with_lock(self, job: Callable[[], Seen | None]) -> Seen | None:
         try:

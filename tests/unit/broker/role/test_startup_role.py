@@ -18,10 +18,13 @@ from gantry.replication.member_files import StoreIdentity
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase, RegisterRecord
 from gantry.replication.register import Register
+from gantry.replication.register_writer import RegisterWriter
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.term_promise import TermPromise
 from testkit.brokerplay import configuration
+from testkit.patience import HANG_S
 from testkit.registers import ACTIVE, ME, LossyRegister
+from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import opened, small
 
@@ -55,8 +58,8 @@ class Scene:
 
     def choose(self) -> StartupRole:
         register: Register = self.register  # type: ignore[assignment]
-        reader = RegisterReader(register, self.member, self.store)
-        return asyncio.run(startup_role.choose(CONFIG, reader, self.store, self.disk))
+        reader = RegisterReader(RegisterWriter(register, SimClock(), 0.1), self.member, self.store)
+        return asyncio.run(asyncio.wait_for(startup_role.choose(CONFIG, reader, self.store, self.disk), HANG_S))
 
     def record(self) -> RegisterRecord:
         seen = asyncio.run(self.register.read())
@@ -70,6 +73,13 @@ def test_the_next_process_of_the_master_claims_an_epoch_of_its_own() -> None:
     assert part.leads and part.config.role is Role.SYNC_MASTER
     assert scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
     assert member_files.load_epochs(scene.disk, ROOT).last_epoch == 5 and scene.member.term_promise.promise == 5
+
+
+def test_a_claim_that_is_carried_out_and_never_answered_gives_the_epoch() -> None:
+    scene = Scene()
+    scene.register.answers_never = True
+    part = scene.choose()
+    assert part.leads and scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
 
 
 def test_a_claim_that_may_still_be_on_its_way_gives_nobody_an_epoch() -> None:

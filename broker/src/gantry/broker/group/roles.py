@@ -145,7 +145,7 @@ def make_watcher(
         assert mastership.serving_lease is not None
         registration.stand_as(MASTER, mastership.tracker.epoch)
         lease_renewal = LeaseRenewal(
-            reader.register,
+            reader.writer,
             member.me,
             mastership.tracker,
             mastership.serving_lease,

@@ -100,21 +100,24 @@ class RegisterWatcher:
     async def _run(self) -> None:
         while True:
             self._news.reading()
+            begun_s = asyncio.get_running_loop().time()
             if self._leads:
                 await self._renew()
             else:
                 await self._look()
-            await self._news.wait(self._pause_s())
+            await self._news.wait(self._pause_s(asyncio.get_running_loop().time() - begun_s))
 
     @property
     def _leads(self) -> bool:
         return self._role.status() is MemberRole.MASTER
 
-    def _pause_s(self) -> float:
-        is_served = self._leads or self._role.status() is MemberRole.SLAVE
-        if self._leads and self.lease_renewal is not None and self.lease_renewal.is_open:
-            return serving_waits(self._rules.renew_every_s).again_s
-        return self._rules.renew_every_s if is_served else self._news.pause_s(self._rules.renew_every_s)
+    def _pause_s(self, took_s: float) -> float:
+        """Return how long to wait after a round that took so long; a master begins a renewal every period."""
+        renew_every_s = self._rules.renew_every_s
+        if self._leads and self.lease_renewal is not None:
+            again_s = serving_waits(renew_every_s).again_s
+            return again_s if self.lease_renewal.is_open else max(again_s, renew_every_s - took_s)
+        return renew_every_s if self._role.status() is MemberRole.SLAVE else self._news.pause_s(renew_every_s)
 
     async def _renew(self) -> None:
         lease_renewal = self.lease_renewal
