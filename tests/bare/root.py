@@ -2,13 +2,15 @@
 
 It has what README asks for, git, make and Python, and nothing else: what a developer's machine was once given by hand
 is not there.  Of this machine it gets only what reaches the registries (`SETTINGS`, `_FILES`, its certificates), and a
-folder of downloads that all runs share.  Commands have mounts and processes of their own, so nothing outlives them;
-the network is the machine's.  Standard library only: `.ci/run` begins here, before any environment is made.
+folder of downloads that all runs share; apt locks its own, so runs of one suite take turns.  Commands have mounts and
+processes of their own, so nothing outlives them; the network is the machine's.  Standard library only: `.ci/run` begins
+here, before any environment is made.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import shlex
@@ -35,7 +37,7 @@ _FILES = ("/etc/pip.conf", "/etc/resolv.conf", "/etc/hosts", "~/.config/pip/pip.
 _CERTIFICATES = Path("/usr/local/share/ca-certificates")
 _HOME = "/root"
 _DOWNLOADS = {
-    "archives": "/var/cache/apt/archives",
+    "archives-{suite}": "/var/cache/apt/archives",
     "cache": f"{_HOME}/.cache",
     "npm": f"{_HOME}/.npm",
     "m2": f"{_HOME}/.m2/repository",
@@ -58,12 +60,13 @@ for pair in $DOWNLOADS; do mount --bind "${pair%%:*}" "$ROOT${pair#*:}"; done
 class BareRoot:
     """One such system; `run` runs a line of shell in it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, suite: str) -> None:
         self.folder = folder
+        self._suite = suite
 
     def run(self, line: str, *, timeout_s: float, log: Path | None = None) -> int:
         """Run the line with bash in its home folder, output on ours or to `log`; return its exit code (late: 124)."""
-        pairs = [f"{_CACHE / name}:{inside}" for name, inside in _DOWNLOADS.items()]
+        pairs = [f"{_downloads(name, self._suite)}:{inside}" for name, inside in _DOWNLOADS.items()]
         outside = {"PATH": _PATH, "ROOT": str(self.folder), "CHECKOUT": str(CHECKOUT), "DOWNLOADS": " ".join(pairs)}
         given = {name: value for name, value in os.environ.items() if SETTINGS.fullmatch(name)}
         given |= {"HOME": _HOME, "PATH": _PATH, "LANG": "C.UTF-8", "TERM": "dumb"}
@@ -85,16 +88,34 @@ class BareRoot:
 @contextlib.contextmanager
 def bare_root(suite: str, *, keep: bool = False) -> Iterator[BareRoot]:
     """Make a new root of Debian `suite` ("bookworm", "trixie") for the length of the block; `keep` leaves it there."""
+    with _turn(suite):
+        yield from _made_root(suite, keep=keep)
+
+
+@contextlib.contextmanager
+def _turn(suite: str) -> Iterator[None]:
+    """Wait for the other runs of this suite: a second apt finds its folder of archives locked, and installs nothing."""
+    _CACHE.mkdir(parents=True, exist_ok=True)
+    with (_CACHE / f"{suite}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"bare: waits for another run on {suite}", flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _made_root(suite: str, *, keep: bool) -> Iterator[BareRoot]:
     folder = Path(tempfile.mkdtemp(prefix=f"gantry-bare-{suite}-"))
     try:
         with tarfile.open(_base(suite)) as base:
             base.extractall(folder, filter="fully_trusted")
         for name, inside in _DOWNLOADS.items():
-            (_CACHE / name).mkdir(parents=True, exist_ok=True)
+            _downloads(name, suite).mkdir(parents=True, exist_ok=True)
             (folder / inside[1:]).mkdir(parents=True, exist_ok=True)
         (folder / "checkout").mkdir()
         _carry_settings(folder)
-        root = BareRoot(folder)
+        root = BareRoot(folder, suite)
         assert root.run("update-ca-certificates >/dev/null 2>&1", timeout_s=60) == 0, "its certificates cannot be made"
         yield root
     finally:
@@ -102,6 +123,11 @@ def bare_root(suite: str, *, keep: bool = False) -> Iterator[BareRoot]:
             print(f"bare: its root is left in {folder}", flush=True)
         else:
             shutil.rmtree(folder)
+
+
+def _downloads(name: str, suite: str) -> Path:
+    """Return the folder of one kind of downloads; packages of different suites have nothing in common."""
+    return _CACHE / name.format(suite=suite)
 
 
 def _base(suite: str) -> Path:
