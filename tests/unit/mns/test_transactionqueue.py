@@ -243,7 +243,7 @@ def test_an_application_that_never_answers_does_not_end_the_checks(
     checking, _ = play.checking, play.standin.pass_s(10)
     if play.shell.kind == "asyncio":
         checker = TransactionChecker(checking._thing, ask)
-        assert checking._loop.run_until_complete(checker.check()) == 2
+        assert checking._loop.run_until_complete(asyncio.wait_for(checker.check(), HANG_S)) == 2
         assert len(play.seen()) == 1 and play.logs == 1
         play.standin.pass_s(30)
         assert checking._loop.run_until_complete(checker.check()) == 1
