@@ -273,7 +273,10 @@ def main() -> None:
         try:
             step()
         except MissingToolError as error:
-            sys.exit(f"interop: {error}")
+            if os.environ.get("CI") == "true":
+                sys.exit(f"interop: {error}")
+            print(f"{name}: left out, {error}", flush=True)  # the tests that need it say so too
+            continue
         print(f"{name}: ready after {time.monotonic() - start:.1f} s", flush=True)
 
 
