@@ -309,7 +309,7 @@ def assemble(
         stalled=StalledDisk(store.stalling, gate, patience_s(config)),
         group=role,
         losses=None if opened.ground is None else opened.ground.losses,
-        terms=None if opened.ground is None or opened.ground.reader is None else opened.ground.member.terms,
+        terms=None if opened.ground is None or opened.ground.register is None else opened.ground.member.terms,
     )
     _wire(parts, admission, notices, handlers.resets, fail)
     _obey(parts, admission, checks, permitted)

@@ -1,7 +1,7 @@
 """The life cycle of a group's member, from before its store is open until after it is closed.
 
     prepare     before the store is opened: carry out a planned change of the log, note how far the log has to reach
-    choose      the store is open: count a loss of messages; with a register, choose the role (`startup_role`)
+    choose      the store is open: count a loss of messages; with a register, choose the role (`member_register`)
     take        all parts are built: start the register watcher (`register_watcher`) and the server of `/ha/v1`
     hand_over   before a master stops: let another member lead
     leave       stop the register watcher and the server of `/ha/v1`
@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING
 from gantry.broker.group.fencing import Fencing, open_door
 from gantry.broker.group.orders import Orders
 from gantry.broker.group.roles import Ground, make_watcher
-from gantry.broker.role import mastership, membership, reshaping, startup_role
+from gantry.broker.role import mastership, membership, reshaping
+from gantry.broker.role.member_register import MemberRegister
 from gantry.broker.role.promise_writer import PromiseWriter
-from gantry.broker.role.register_news import RegisterNews
-from gantry.broker.role.register_reader import RegisterReader
 from gantry.errors import StoreError, SyncFailedError
 from gantry.replication.register_writer import RegisterWriter
 from gantry.replication.term_promise import Beginning, Ending
@@ -124,17 +123,16 @@ class MemberLifecycle:
             beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
             store.in_reserve(partial(membership.begin, member, machine.disk, store.settings.root, beginning))
         self._is_open = True
-        config, seen, reader = self._config, None, None
+        config, seen, register = self._config, None, None
         if member.has_register:
             self._register = machine.register(config.replication, machine.disk)
             again_s = serving_waits(config.replication.renew_every_s).again_s
-            reader = RegisterReader(RegisterWriter(self._register, machine.clock, again_s), member, store)
-            part = await startup_role.choose(config, reader, store, machine.disk)
-            config, seen = part.config, part.seen
+            writer = RegisterWriter(self._register, machine.clock, again_s)
+            register = MemberRegister(writer, member, store, machine.clock)
+            config, seen = await register.choose(config, machine.disk)
         self._promise_writer = PromiseWriter(member, machine.disk, store.settings.root, opened.background.housekeeper)
-        news = RegisterNews(machine.clock)
-        held = mastership.begin(config, member, store, machine, seen, news)
-        ground = Ground(machine, opened.background, member, self._promise_writer, held, news, self._losses, reader)
+        held = mastership.begin(config, member, store, machine, register, seen)
+        ground = Ground(machine, opened.background, member, self._promise_writer, held, self._losses, register)
         return config, replace(opened, ground=ground)
 
     async def take(
@@ -151,9 +149,9 @@ class MemberLifecycle:
             return
         self._role = role
         self.fencing = Fencing(ground.member, config.name, role, ground.promise_writer, parts)
-        if ground.reader is not None:
-            self.watcher = make_watcher(config, ground, ground.reader, parts, restart)
-            self.orders = Orders(parts, role, ground, self.watcher, ground.reader.writer.register, restart)
+        if ground.register is not None:
+            self.watcher = make_watcher(config, ground, ground.register, parts, restart)
+            self.orders = Orders(parts, role, ground, self.watcher, ground.register.writer.register, restart)
             self.watcher.start(fail)
         found = await open_door(config, self.fencing, self._machine.clock, self.orders)
         if found is not None:

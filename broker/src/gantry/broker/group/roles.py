@@ -11,7 +11,7 @@ from gantry.broker.role import master_role, slave_role
 from gantry.broker.role.master_role import MasterRole
 from gantry.broker.role.mastership import Mastership
 from gantry.broker.role.membership import Membership
-from gantry.broker.role.register_watcher import RegisterWatcher, WatcherHooks, WatcherSettings
+from gantry.broker.role.register_watcher import RegisterWatcher, WatcherHooks
 from gantry.broker.role.slave_feed import GroupFacts
 from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.role.slave_tables import AppliedTables
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from gantry.broker.parts import Parts
     from gantry.broker.registration import RegistrationTask
     from gantry.broker.requests.activity import Activity
+    from gantry.broker.role.member_register import MemberRegister
     from gantry.broker.role.promise_writer import PromiseWriter
-    from gantry.broker.role.register_news import RegisterNews
-    from gantry.broker.role.register_reader import RegisterReader
     from gantry.consume.filterdata import ConsumerFilters
     from gantry.consume.locks import QueueLocks
     from gantry.metadata.groups import Groups
@@ -67,9 +66,8 @@ class Ground:
     member: Membership
     promise_writer: PromiseWriter
     mastership: Mastership | None  # None: this life follows
-    news: RegisterNews
     losses: Losses | None = None
-    reader: RegisterReader | None = None  # there is a register
+    register: MemberRegister | None = None  # None: a static pair
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +133,7 @@ def _slave_to_read(tracker: InSyncTracker, member: Membership) -> Callable[[], i
 
 
 def make_watcher(
-    config: BrokerConfig, ground: Ground, reader: RegisterReader, parts: Parts, restart: Callable[[str], None]
+    config: BrokerConfig, ground: Ground, register: MemberRegister, parts: Parts, restart: Callable[[str], None]
 ) -> RegisterWatcher:
     """Return the watcher that keeps this member in step with the register; connected, not started."""
     member, role, mastership, registration = ground.member, parts.group, ground.mastership, parts.registration
@@ -145,7 +143,7 @@ def make_watcher(
         assert mastership.serving_lease is not None
         registration.stand_as(MASTER, mastership.tracker.epoch)
         lease_renewal = LeaseRenewal(
-            reader.writer,
+            register.writer,
             member.me,
             mastership.tracker,
             mastership.serving_lease,
@@ -160,8 +158,7 @@ def make_watcher(
         lambda epoch: registration.stand_as(member.place + 1, epoch),
         lambda: GATE_STALLED in parts.gate.reasons,
     )
-    rules = WatcherSettings(config.replication.renew_every_s, config.replication.members)
-    return RegisterWatcher(reader, role, ground.news, ground.promise_writer, rules, outside, lease_renewal)
+    return RegisterWatcher(register, role, ground.promise_writer, config.replication, outside, lease_renewal)
 
 
 def _nonce(machine: Machine) -> bytes:
@@ -216,12 +213,13 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
 
 
 def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRole:
-    machine, registration, news, replication = ground.machine, shared.registration, ground.news, config.replication
+    machine, register = ground.machine, ground.register
+    registration, replication = shared.registration, config.replication
     place = slave_role.MemberFolder(
         machine.disk, shared.store.settings.root, ground.background.housekeeper, config.name
     )
     locks, filters, offsets, clock = shared.locks, shared.filters, shared.offsets, machine.clock
-    decisions, has_register = shared.decisions, ground.member.has_register
+    decisions = shared.decisions
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
         MARKS: (offsets.marks.keys, offsets.follow_marks),
         RESETS: (offsets.places.keys, offsets.follow_places),
@@ -242,16 +240,16 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         decisions.file.save_if_changed,
     )
     outside = slave_role.SlaveHooks(
-        (lambda: news.master) if has_register else lambda: replication.master or registration.master_ha,
+        (lambda: replication.master or registration.master_ha) if register is None else lambda: register.master,
         lambda: registration.master_address,
         lambda: registration.topic_changed(""),
         shared.restart,
-        news.expect,
+        (lambda: None) if register is None else register.expect_master,
     )
     role = SlaveRole(shared.store, ground.member, ground.promise_writer, place, tables, shared.gate, outside)
     shared.activity.wait(lambda: role.remark)
     waits = LinkWaits()
-    if has_register:
+    if register is not None:
         waits = LinkWaits(_AGAIN_FIRST_S, _AGAIN_S, replication_waits(replication).link_s)
     say = registration.complaints.say
     role.wire(Connector(ground.member.keys, role, clock, lambda: _nonce(machine), say, waits))

@@ -16,7 +16,7 @@ from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.broker.machine import Machine
-    from gantry.broker.role.register_news import RegisterNews
+    from gantry.broker.role.member_register import MemberRegister
     from gantry.clock import Clock
     from gantry.replication.register import Seen
     from gantry.store.store import Store
@@ -47,17 +47,22 @@ class Mastership:
 
 
 def begin(
-    config: BrokerConfig, member: Membership, store: Store, machine: Machine, seen: Seen | None, news: RegisterNews
+    config: BrokerConfig,
+    member: Membership,
+    store: Store,
+    machine: Machine,
+    register: MemberRegister | None,
+    seen: Seen | None,
 ) -> Mastership | None:
     """Begin the epoch that the register gave this member, or without a register the next one. None: a slave."""
     if config.role is Role.SLAVE:
         return None
     end, clock, rules = store.written.offset, machine.clock, replication_rules(config)
-    if seen is None:
+    if register is None or seen is None:
         ends = store.reader.log_start, end
         store.in_reserve(partial(take_epoch, member, machine.disk, store.settings.root, *ends))
         return Mastership(InSyncTracker(end, store.confirmed.offset, Term(member.epochs.last_epoch), rules), clock)
     term = Term(seen.record.epoch, member.me.member, seen.record.in_sync, clock.monotonic())
-    tracker = InSyncTracker(end, store.confirmed.offset, term, rules, lambda change: news.hurry())
+    tracker = InSyncTracker(end, store.confirmed.offset, term, rules, lambda change: register.hurry())
     waits = serving_waits(config.replication.renew_every_s)
     return Mastership(tracker, clock, seen, ServingLease(waits.fresh_s, waits.heard_s))

@@ -4,8 +4,8 @@ Whether its disk has lost messages is checked in two steps around the opening of
 log has to reach, `begin` compares.  Only a seal makes a promise; the next epoch of a static master is above it.
 
 A static master takes the next epoch at each start: a restarted process never continues the old epoch, because it does
-not know what its slaves have.  With a register the epoch is the register's (`startup_role`).  Entries of the table of
-epochs beyond the end of the log are dropped.
+not know what its slaves have.  With a register the epoch is the register's (`member_register`).  Entries of the table
+of epochs beyond the end of the log are dropped.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
 """Watches the group's register while a member's broker runs.
 
     a master   renews its lease and changes the in-sync set (`replication.lease_renewal`); hands over.  When the
-    register
-                          names another holder, or none, it steps down: waiting producers get "outcome unknown"
+               register names another holder, or none, it steps down: waiting producers get "outcome unknown"
     others     read which member to follow; claim the next epoch when the register names this member's former process
 
-When the register gives this member another role, the broker starts again in that role (`startup_role`).  A sealed
+When the register gives this member another role, the broker starts again in that role (`member_register`).  A sealed
 master waits until another member leads, because the log offsets in its answers have to stay valid.
 
 The register is read every `renew_every_s`, at once after a nudge, and more often when a new master is likely: after a
@@ -31,18 +30,10 @@ from gantry.replication.timers import serving_waits
 from gantry.transport.tasks import essential
 
 if TYPE_CHECKING:
+    from gantry.broker.role.member_register import MemberRegister
     from gantry.broker.role.promise_writer import PromiseWriter
-    from gantry.broker.role.register_news import RegisterNews
-    from gantry.broker.role.register_reader import RegisterReader
+    from gantry.broker.settings.sections import ReplicationConfig
     from gantry.replication.lease_renewal import LeaseRenewal
-
-
-@dataclass(frozen=True, slots=True)
-class WatcherSettings:
-    """The period of renewals in seconds, and the replication addresses of the members."""
-
-    renew_every_s: float
-    members: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,22 +59,20 @@ class RegisterWatcher:
 
     def __init__(
         self,
-        reader: RegisterReader,
+        register: MemberRegister,
         role: MasterRole | SlaveRole,
-        news: RegisterNews,
         promise_writer: PromiseWriter,
-        rules: WatcherSettings,
+        config: ReplicationConfig,
         outside: WatcherHooks,
         lease_renewal: LeaseRenewal | None,
     ) -> None:
         self.lease_renewal = lease_renewal
         self.why = ""  # why this member neither leads nor follows
-        self.hurry = news.hurry
-        self._reader = reader
+        self.hurry = register.hurry
+        self._register = register
         self._role = role
-        self._news = news
         self._promise_writer = promise_writer
-        self._rules = rules
+        self._config = config
         self._outside = outside
         self._stood_as = 0  # the epoch of the last registration as a slave
         self._running: asyncio.Task[None] | None = None
@@ -99,13 +88,13 @@ class RegisterWatcher:
 
     async def _run(self) -> None:
         while True:
-            self._news.reading()
+            self._register.note_reading()
             begun_s = asyncio.get_running_loop().time()
             if self._leads:
                 await self._renew()
             else:
                 await self._look()
-            await self._news.wait(self._pause_s(asyncio.get_running_loop().time() - begun_s))
+            await self._register.wait(self._pause_s(asyncio.get_running_loop().time() - begun_s))
 
     @property
     def _leads(self) -> bool:
@@ -113,11 +102,11 @@ class RegisterWatcher:
 
     def _pause_s(self, took_s: float) -> float:
         """Return how long to wait after a round that took so long; a master begins a renewal every period."""
-        renew_every_s = self._rules.renew_every_s
+        renew_every_s = self._config.renew_every_s
         if self._leads and self.lease_renewal is not None:
             again_s = serving_waits(renew_every_s).again_s
             return again_s if self.lease_renewal.is_open else max(again_s, renew_every_s - took_s)
-        return renew_every_s if self._role.status() is MemberRole.SLAVE else self._news.pause_s(renew_every_s)
+        return renew_every_s if self._role.status() is MemberRole.SLAVE else self._register.pause_s(renew_every_s)
 
     async def _renew(self) -> None:
         lease_renewal = self.lease_renewal
@@ -134,12 +123,12 @@ class RegisterWatcher:
     def lose(self) -> None:
         """Step down, and read the register often: this member is not the master any more."""
         if self._leads:
-            self._outside.step_down(self._reader.member.epochs.last_epoch + 1)
-        self._news.expect()
+            self._outside.step_down(self._register.member.epochs.last_epoch + 1)
+        self._register.expect_master()
 
     async def _look(self) -> None:
         try:
-            wanted, _ = await self._reader.consult(self._note)
+            wanted, _ = await self._register.consult(self._note)
         except (RegisterError, OutcomeUnknownError) as error:
             self.why = f"the register does not say who leads: {error}"
             self._outside.say("register", self.why)
@@ -150,15 +139,15 @@ class RegisterWatcher:
         elif isinstance(wanted, Follow):
             self._follow(wanted)
         else:
-            self.why, self._news.master = wanted.reason, ""
+            self.why, self._register.master = wanted.reason, ""
             self._outside.say("role", wanted.reason)
 
     def _follow(self, wanted: Follow) -> None:
-        members, role = self._rules.members, self._role
+        members, role = self._config.members, self._role
         if isinstance(role, MasterRole):
             self._outside.restart(f"member {wanted.ordinal} leads in epoch {wanted.epoch}")
             return
-        self._news.master = members[wanted.ordinal] if wanted.ordinal < len(members) else ""
+        self._register.master = members[wanted.ordinal] if wanted.ordinal < len(members) else ""
         if wanted.epoch > self._stood_as:
             # Name servers then remove brokerId 0 from a member with a lower epoch.
             self._stood_as = wanted.epoch
@@ -167,7 +156,7 @@ class RegisterWatcher:
 
     def _note(self, record: RegisterRecord) -> None:
         if isinstance(self._role, SlaveRole):
-            number = self._reader.new_number(record)
+            number = self._register.new_number(record)
             if number is not None:
                 self._promise_writer.number(number, self._numbered)
             self._role.leave_lower(record.epoch)

@@ -6,18 +6,16 @@ import asyncio
 from dataclasses import replace
 from pathlib import Path
 
-from gantry.broker.role import startup_role
+from gantry.broker.role.member_register import MemberRegister
 from gantry.broker.role.membership import Membership
-from gantry.broker.role.register_reader import RegisterReader
-from gantry.broker.role.startup_role import StartupRole
-from gantry.broker.settings.config import Role
+from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.replication import member_files
 from gantry.replication.epochs import table_of
 from gantry.replication.haproof import Keys
 from gantry.replication.member_files import StoreIdentity
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase, RegisterRecord
-from gantry.replication.register import Register
+from gantry.replication.register import Seen
 from gantry.replication.register_writer import RegisterWriter
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.term_promise import TermPromise
@@ -56,10 +54,10 @@ class Scene:
     async def _make(self, record: RegisterRecord) -> None:
         await self.register.create(record)
 
-    def choose(self) -> StartupRole:
-        register: Register = self.register  # type: ignore[assignment]
-        reader = RegisterReader(RegisterWriter(register, SimClock(), 0.1), self.member, self.store)
-        return asyncio.run(asyncio.wait_for(startup_role.choose(CONFIG, reader, self.store, self.disk), HANG_S))
+    def choose(self) -> tuple[BrokerConfig, Seen | None]:
+        writer = RegisterWriter(self.register, SimClock(), 0.1)
+        register = MemberRegister(writer, self.member, self.store, SimClock())
+        return asyncio.run(asyncio.wait_for(register.choose(CONFIG, self.disk), HANG_S))
 
     def record(self) -> RegisterRecord:
         seen = asyncio.run(self.register.read())
@@ -69,8 +67,8 @@ class Scene:
 
 def test_the_next_process_of_the_master_claims_an_epoch_of_its_own() -> None:
     scene = Scene()
-    part = scene.choose()
-    assert part.leads and part.config.role is Role.SYNC_MASTER
+    config, seen = scene.choose()
+    assert seen is not None and config.role is Role.SYNC_MASTER
     assert scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
     assert member_files.load_epochs(scene.disk, ROOT).last_epoch == 5 and scene.member.term_promise.promise == 5
 
@@ -78,32 +76,31 @@ def test_the_next_process_of_the_master_claims_an_epoch_of_its_own() -> None:
 def test_a_claim_that_is_carried_out_and_never_answered_gives_the_epoch() -> None:
     scene = Scene()
     scene.register.answers_never = True
-    part = scene.choose()
-    assert part.leads and scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
+    assert scene.choose()[1] is not None and scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
 
 
 def test_a_claim_that_may_still_be_on_its_way_gives_nobody_an_epoch() -> None:
     scene = Scene()
     scene.register.keeps_back = True
-    part = scene.choose()
-    assert not part.leads and part.config.role is Role.SLAVE
+    config, seen = scene.choose()
+    assert seen is None and config.role is Role.SLAVE
     assert member_files.load_epochs(scene.disk, ROOT).last_epoch == 0 and scene.member.term_promise.promise == 4
 
 
 def test_a_claim_whose_answer_was_lost_is_found_in_the_register() -> None:
     scene = Scene()
     scene.register.loses_answers = True
-    assert scene.choose().leads and scene.record().epoch == 5
+    assert scene.choose()[1] is not None and scene.record().epoch == 5
 
 
 def test_who_is_not_named_follows_and_nothing_is_written() -> None:
     other = replace(RECORD, holder=Holder(Member(1, 0), "p1"))
     scene = Scene(other)
-    part = scene.choose()
-    assert not part.leads and (part.config.role, part.config.id) == (Role.SLAVE, 1)
+    config, seen = scene.choose()
+    assert seen is None and (config.role, config.id) == (Role.SLAVE, 1)
     assert scene.record() == other
 
 
 def test_of_a_sealed_group_nobody_leads() -> None:
     scene = Scene(replace(RECORD, epoch=5, phase=Phase.SEALED, holder=None))
-    assert not scene.choose().leads and ME.member == scene.member.me.member
+    assert scene.choose()[1] is None and ME.member == scene.member.me.member
