@@ -76,7 +76,8 @@ def test_the_next_process_of_the_master_claims_an_epoch_of_its_own() -> None:
 def test_a_claim_that_is_carried_out_and_never_answered_gives_the_epoch() -> None:
     scene = Scene()
     scene.register.answers_never = True
-    assert scene.choose()[1] is not None and scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
+    assert scene.choose()[1] is not None
+    assert scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
 
 
 def test_a_claim_that_may_still_be_on_its_way_gives_nobody_an_epoch() -> None:
