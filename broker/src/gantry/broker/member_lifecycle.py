@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     from gantry.broker.assemble import Opened
     from gantry.broker.machine import Machine
     from gantry.broker.parts import Parts
-    from gantry.broker.role.group_role import GroupRole
+    from gantry.broker.role.master_role import MasterRole
     from gantry.broker.role.membership import Membership
     from gantry.broker.role.register_watcher import RegisterWatcher
+    from gantry.broker.role.slave_role import SlaveRole
     from gantry.broker.settings.config import BrokerConfig
     from gantry.replication.haserver import HaServer
     from gantry.replication.losses import Losses
@@ -76,7 +77,7 @@ class MemberLifecycle:
         self._config = config
         self._machine = machine
         self._member: Membership | None = None
-        self._role: GroupRole | None = None
+        self._role: MasterRole | SlaveRole | None = None
         self._promise_writer: PromiseWriter | None = None
         self._is_open = False  # the store is open
         self._is_carried = False  # the former broker in this process left the store open

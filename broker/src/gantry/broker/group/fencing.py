@@ -29,9 +29,9 @@ from gantry.replication.hastate import MemberRole, MemberState
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
-    from gantry.broker.role.group_role import GroupRole
     from gantry.broker.role.membership import Membership
     from gantry.broker.role.promise_writer import PromiseWriter
+    from gantry.broker.role.slave_role import SlaveRole
     from gantry.broker.settings.config import BrokerConfig
     from gantry.clock import Clock
     from gantry.replication.haserver import HaServer, OrderHandler
@@ -46,7 +46,12 @@ class Fencing:
     """Implements `replication.haserver.SealedMember`; loop thread only."""
 
     def __init__(
-        self, member: Membership, name: str, role: GroupRole, promise_writer: PromiseWriter, parts: Parts
+        self,
+        member: Membership,
+        name: str,
+        role: MasterRole | SlaveRole,
+        promise_writer: PromiseWriter,
+        parts: Parts,
     ) -> None:
         self._member = member
         self._name = name

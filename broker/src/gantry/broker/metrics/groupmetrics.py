@@ -13,7 +13,7 @@ from gantry.replication.hastate import MemberRole
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
-    from gantry.broker.role.group_role import RoleMetrics
+    from gantry.broker.role.role_metrics import RoleMetrics
 
 
 def _of_role(read: Callable[[RoleMetrics], float | None]) -> Read:

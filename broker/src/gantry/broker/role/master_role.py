@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gantry.append.admit import WriteGate
-from gantry.broker.role.group_role import RoleMetrics
+from gantry.broker.role.role_metrics import RoleMetrics
 from gantry.broker.role.slave_feed import GroupFacts, SlaveFeed
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import Refusal
@@ -182,7 +182,7 @@ class MasterRole:
         self._look()
 
     def acked(self, place: int, ack: Ack) -> None:
-        """Count a slave's acknowledgement; see `SlaveNews`."""
+        """Count a slave's acknowledgement of the log and of metadata."""
         is_new = self.tracker.slaves[place].metadata != ack.metadata
         if self.serving_lease is not None and ack.echo:
             self.serving_lease.answered(place, ack.echo / 1e9, self._others())
@@ -197,7 +197,7 @@ class MasterRole:
             listener()
 
     def went(self, place: int, is_leaving: bool) -> None:
-        """Count a slave as disconnected; see `SlaveNews`."""
+        """Note that a slave's link ended; is_leaving: the slave announced it."""
         self._confirm(self.tracker.lose(place, is_leaving, self._now_s()))
         if self.serving_lease is not None:
             self.serving_lease.lost(place)
@@ -206,7 +206,7 @@ class MasterRole:
             self._look()
 
     def commits(self, body: bytes) -> None:
-        """Merge offsets that were committed at a slave; see `SlaveNews`."""
+        """Merge offsets that were committed at a slave, as JSON."""
         for key, value in ha.loads_object(body).items():
             self._tables.merge(key, value)
 
@@ -235,7 +235,7 @@ class MasterRole:
         return promised
 
     def promised(self, place: int, epoch: int) -> None:
-        """Take a slave's promise; see `SlaveNews`."""
+        """Note that a slave has the promise of this epoch on its disk."""
         asked, promised = self._promise_asked or (None, None)
         if place == asked and epoch == self.tracker.epoch + 1 and promised is not None and not promised.done():
             promised.set_result(None)

@@ -51,7 +51,7 @@ class GroupFacts:
 
 
 class SlaveFeed:
-    """The input of the links; implements `replication.link_ends.Source`."""
+    """The input of the links; implements `replication.link_ends.MasterEnd`."""
 
     def __init__(
         self, store: Store, mastership: Mastership, journal: Journal, facts: GroupFacts, news: SlaveNews

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
 from gantry.broker.role.forwarded_commits import ForwardedCommits
-from gantry.broker.role.group_role import RoleMetrics
+from gantry.broker.role.role_metrics import RoleMetrics
 from gantry.broker.role.slave_feed import tail_sum
 from gantry.broker.role.slave_tables import AppliedTables, take_over
 from gantry.errors import Refusal, StoreError
@@ -76,7 +76,7 @@ class SlaveHooks:
 
 
 class SlaveRole:
-    """The role of a slave; implements `replication.link_ends.Sink`; loop thread only."""
+    """The role of a slave; implements `replication.link_ends.SlaveEnd`; loop thread only."""
 
     def __init__(
         self,
