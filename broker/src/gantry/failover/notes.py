@@ -17,7 +17,7 @@ from gantry.replication.register import Seen
 QUESTIONS_MIN = 4  # so many questions have to fail before a member is suspected
 # A renewal is at most this part of a suspicion older than the reading that shows it, however long none succeeded: what
 # a master serves after a renewal lasts 0.15 of a suspicion less (`replication.timers`).
-_RENEWED_BEFORE = 0.125
+RENEWED_BEFORE = 0.125
 HAND_OVER_AGAIN_S = 30.0  # a handover costs producers a pause, even when it is given up
 
 
@@ -56,7 +56,7 @@ class Notes:
         if version != self._version or self._unchanged_since_s is None:
             self._version, self._unchanged_since_s, self._quiet_since_s = version, now_s, self._read_s
             if self._read_s is not None:
-                self._quiet_since_s = max(self._read_s, now_s - _RENEWED_BEFORE * self.policy.suspect_after_s)
+                self._quiet_since_s = max(self._read_s, now_s - RENEWED_BEFORE * self.policy.suspect_after_s)
         self._read_s = now_s
         epoch = 0 if seen is None else seen.record.epoch
         was_sealed = epoch == self._epoch  # when the epoch has a master now and had none before

@@ -77,6 +77,11 @@ class InSync:
         return self.recorded if self.change is None else self.recorded | self.change.target
 
     @property
+    def others(self) -> list[int]:
+        """The ordinals of the required members without this master."""
+        return [member.ordinal for member in self.required if member != self.share]
+
+    @property
     def has_enough(self) -> bool:
         """Whether the set is large enough to confirm anything, whatever the outcome of a change under way."""
         sizes = [len(self.recorded)] if self.change is None else [len(self.recorded), len(self.change.target)]

@@ -111,7 +111,7 @@ class MasterRole:
         store = self._store
         self._slave_links = slave_links
         if self.serving_lease is not None:
-            self.serving_lease.count(self._others())
+            self.serving_lease.count(self.tracker.insync.others)
         self._carry(self._tables)
         self._journal.listen(slave_links.wake)
         store.written.listen(slave_links.wake)
@@ -170,22 +170,18 @@ class MasterRole:
             return True
         return self._mastership.may_serve()
 
-    def _others(self) -> list[int]:
-        insync = self.tracker.insync
-        return [member.ordinal for member in insync.required if member != insync.share]
-
     def settled(self, members: SyncSet) -> None:
         """Note the in-sync set that the register holds."""
         self._confirm(self.tracker.settled(members, self._now_s()))
         if self.serving_lease is not None:
-            self.serving_lease.count(self._others())
+            self.serving_lease.count(self.tracker.insync.others)
         self._look()
 
     def acked(self, place: int, ack: Ack) -> None:
         """Count a slave's acknowledgement of the log and of metadata."""
         is_new = self.tracker.slaves[place].metadata != ack.metadata
         if self.serving_lease is not None and ack.echo:
-            self.serving_lease.answered(place, ack.echo / 1e9, self._others())
+            self.serving_lease.answered(place, ack.echo / 1e9, self.tracker.insync.others)
         self._confirm(self.tracker.acknowledge(place, ack, self._store.written.offset, self._now_s()))
         if is_new:
             self._tell_kept()

@@ -10,6 +10,7 @@ from gantry.broker.part_settings import replication_rules
 from gantry.broker.role.membership import Membership, take_epoch
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.replication.in_sync_tracker import InSyncTracker, Term
+from gantry.replication.insync import InSyncChange
 from gantry.replication.serving_lease import ServingLease
 from gantry.replication.timers import serving_waits
 from gantry.wire.codes import ResponseCode
@@ -63,6 +64,13 @@ def begin(
         store.in_reserve(partial(take_epoch, member, machine.disk, store.settings.root, *ends))
         return Mastership(InSyncTracker(end, store.confirmed.offset, Term(member.epochs.last_epoch), rules), clock)
     term = Term(seen.record.epoch, member.me.member, seen.record.in_sync, clock.monotonic())
-    tracker = InSyncTracker(end, store.confirmed.offset, term, rules, lambda change: register.hurry())
     waits = serving_waits(config.replication.renew_every_s)
-    return Mastership(tracker, clock, seen, ServingLease(waits.fresh_s, waits.heard_s))
+    serving_lease = ServingLease(waits.fresh_s, waits.heard_s)
+
+    def note_change(change: InSyncChange) -> None:
+        # Who joins may be elected from the moment at which the register is asked: a master is not alone any more.
+        serving_lease.count(tracker.insync.others)
+        register.hurry()
+
+    tracker = InSyncTracker(end, store.confirmed.offset, term, rules, note_change)
+    return Mastership(tracker, clock, seen, serving_lease)
