@@ -7,10 +7,18 @@ A state that was seen is remembered by its 64-bit hash and how it was reached, n
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
-from simulation.failover_model import Rules, begin, fault
+from simulation.failover_model import Rules, State, begin
+from simulation.failover_model import fault as find_fault
 from simulation.failover_moves import moves
+from simulation.failover_symmetry import order_members
+
+S = TypeVar("S", bound=Hashable)
+STATES_MAX = 20_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,23 +31,44 @@ class Verdict:
     trace: list[str] = field(default_factory=list)  # a shortest way to the fault
 
 
-def search(rules: Rules, states_max: int = 20_000_000) -> Verdict:
-    """Look at every state within the bounds of `rules`, or stop at the first fault."""
-    first = begin(rules)
-    seen: dict[int, tuple[int, str]] = {hash(first): (0, "")}
-    waiting = deque([first])
+def explore_states(
+    firsts: Iterable[S], after: Callable[[S], Iterable[tuple[str, S]]], fault: Callable[[S], str]
+) -> Verdict:
+    """Look at every state that can be reached, or stop at the first fault."""
+    return _explore_up_to(firsts, after, fault, STATES_MAX)
+
+
+def search(rules: Rules, states_max: int = STATES_MAX, are_alike: bool = False) -> Verdict:
+    """Look at every state of `failover_model` within the bounds of `rules`, or stop at the first fault.
+
+    are_alike: states that differ in the numbers of the members only are looked at once; numbers in a trace may change.
+    """
+    assert not are_alike or not rules.register_losses, "a bootstrap goes by ordinals"
+
+    def after(state: State) -> Iterator[tuple[str, State]]:
+        for name, moved in moves(rules, state):
+            yield name, order_members(moved) if are_alike and not moved.wrong else moved
+
+    return _explore_up_to([begin(rules)], after, partial(find_fault, rules), states_max)
+
+
+def _explore_up_to(
+    firsts: Iterable[S], after: Callable[[S], Iterable[tuple[str, S]]], fault: Callable[[S], str], states_max: int
+) -> Verdict:
+    waiting = deque(firsts)
+    seen: dict[int, tuple[int, str]] = {hash(state): (0, "") for state in waiting}
     while waiting:
         state = waiting.popleft()
         whence = hash(state)
-        for name, after in moves(rules, state):
-            key = hash(after)
+        for name, reached in after(state):
+            key = hash(reached)
             if key in seen:
                 continue
             seen[key] = (whence, name)
-            found = fault(rules, after)
+            found = fault(reached)
             if found:
                 return Verdict(len(seen), False, found, _trace(seen, key))
-            waiting.append(after)
+            waiting.append(reached)
         if len(seen) > states_max:
             return Verdict(len(seen), False)
     return Verdict(len(seen), True)

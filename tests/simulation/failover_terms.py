@@ -10,13 +10,13 @@ one while its lease is valid.  What must never be reached: a master acknowledges
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import NamedTuple
 
-from simulation.failover_search import Verdict
+from simulation.failover_search import Verdict, explore_states
 
 
 class Config(NamedTuple):
@@ -166,27 +166,7 @@ def _is_fast(rules: TermRules, state: TermState, answers: list[Place]) -> bool:
 
 def search(rules: TermRules) -> Verdict:
     """Look at every state, or stop at the first fault."""
-    waiting = deque(begins(rules))
-    seen: dict[TermState, tuple[TermState | None, str]] = dict.fromkeys(waiting, (None, ""))
-    while waiting:
-        state = waiting.popleft()
-        for name, after in moves(rules, state):
-            if after in seen:
-                continue
-            seen[after] = (state, name)
-            if after.wrong:
-                return Verdict(len(seen), False, after.wrong, _trace(seen, after))
-            waiting.append(after)
-    return Verdict(len(seen), True)
-
-
-def _trace(seen: dict[TermState, tuple[TermState | None, str]], last: TermState) -> list[str]:
-    names: list[str] = []
-    before, name = seen[last]
-    while before is not None:
-        names.append(name)
-        before, name = seen[before]
-    return names[::-1]
+    return explore_states(begins(rules), partial(moves, rules), lambda state: state.wrong)
 
 
 class TermCase(NamedTuple):
