@@ -134,6 +134,45 @@ async def test_a_side_that_does_not_read_stops_the_other(tmp_path: Path) -> None
     assert written < 64 << 20, "kernel buffers and ours, not the whole flood"
 
 
+@pytest.mark.parametrize("is_server_slow", [False, True])
+async def test_a_side_that_was_stopped_goes_on_when_the_other_reads_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_server_slow: bool
+) -> None:
+    monkeypatch.setattr(acceptors, "_STALL_S", 1e6)
+    is_full, reads_again, came = asyncio.Event(), asyncio.Event(), 0
+    size = 32 << 20
+
+    class Full(acceptors._Side):
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            is_full.set()
+
+    async def fill(writer: asyncio.StreamWriter) -> None:
+        writer.write(bytes(size))
+        await is_full.wait()
+        reads_again.set()
+        await writer.drain()
+
+    async def take(reader: asyncio.StreamReader) -> None:
+        nonlocal came
+        await reads_again.wait()
+        while came < size:
+            came += len(await reader.read(1 << 20))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readexactly(1)
+        await (take(reader) if is_server_slow else fill(writer))
+        writer.close()
+
+    monkeypatch.setattr(acceptors, "_Side", Full)
+    async with accepting(tmp_path, serve=serve) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"x")
+        await (fill(writer) if is_server_slow else take(reader))
+        assert await settles(lambda: came == size)
+        await end(writer)
+
+
 async def test_connections_beyond_the_limit_are_closed_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,6 +135,19 @@ def test_entries_that_nobody_takes_are_forgotten(tmp_path: Path, monkeypatch: py
     assert log.take_entries(0, ends[2]) == ([], 0) and len(log.take_entries(ends[1], ends[2])[0]) == 2
 
 
+def test_entries_that_were_taken_make_room_for_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantry.store.commitlog._RECENT_MAX", 3)
+    log = _log(tmp_path)
+    start = 0
+    for _ in range(4):
+        end = log.append(_run(1), 1, HOST, is_scanned=True)
+        assert len(log.take_entries(start, end)[0]) == 1
+        start = end
+    for _ in range(3):
+        end = log.append(_run(1), 1, HOST, is_scanned=True)
+    assert len(log.take_entries(start, end)[0]) == 3
+
+
 def test_slices_and_records_are_checked_against_the_log(tmp_path: Path) -> None:
     log = _log(tmp_path)
     sends = _run(3)

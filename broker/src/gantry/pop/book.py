@@ -54,7 +54,6 @@ class OpenLease:
         "births_ms",
         "end_ms",
         "generation",
-        "is_ending",
         "is_move",
         "key",
         "offsets",
@@ -75,7 +74,6 @@ class OpenLease:
         self.is_move = record.is_move
         self.revive_queue = revive_queue
         self.births_ms: tuple[int, ...] = ()  # of an HTTP queue: when each message was born, where that was read
-        self.is_ending = False  # its record was delivered, and what is open is being put into the retry topic
 
     @property
     def is_without_gaps(self) -> bool:
@@ -276,7 +274,6 @@ class LeaseBook:
     def renew(self, lease: OpenLease, end_ms: int) -> None:
         """Let an open lease end later; its handles stay valid."""
         lease.end_ms = max(lease.end_ms, end_ms)
-        lease.is_ending = False
 
     def end(self, lease: OpenLease) -> None:
         """Forget a lease: its open messages are in the retry topic, or gone."""

@@ -100,7 +100,7 @@ class OwnerHandlers:
             else:
                 owned = [lease for lease in book.of(queue) if lease.owner == client_id and group in ("", queue[0])]
             for at in range(0, len(owned), _LEASES_AT_ONCE):
-                yield [lease for lease in owned[at : at + _LEASES_AT_ONCE] if lease.open and not lease.is_ending]
+                yield [lease for lease in owned[at : at + _LEASES_AT_ONCE] if lease.open]
             if number % _QUEUES_AT_ONCE == 0:
                 yield []
 

@@ -140,8 +140,6 @@ class Reviver:
             return 0 if low > start else _REST_S
         ended, passed, wait_s = self._gather(queue_id, start, found)
         if ended and not self._end(ended):
-            for one in ended:
-                one.lease.is_ending = False
             return _RETRY_S
         self._next[queue_id] = start + len(passed)
         self._service.counts.handle_all(passed, queue_id)
@@ -152,6 +150,7 @@ class Reviver:
     ) -> tuple[list[_Ended], _Passed, float]:
         """Return leases that end, the records up to there, and for how many seconds the next one has to wait."""
         ended: list[_Ended] = []
+        ending: set[Key] = set()  # a lease may have been delivered twice
         passed: _Passed = []
         total = 0
         known = leases_of(self._context.store.reader, found)
@@ -164,14 +163,14 @@ class Reviver:
             lease, wait_s = self._ends(record, named)
             if wait_s:
                 return ended, passed, wait_s
-            if lease is not None:
+            if lease is not None and lease.key not in ending:
                 if ended and ended[0].lease.is_move is not lease.is_move:
                     return ended, passed, 0.0  # moves are stored on a full disk too, other leases wait for room
                 log_offset = place[0]
                 one = _Ended(lease, log_offset, self._places(lease))
                 if self._is_cold(one, queue_id, offset):
                     return ended, passed, _REST_S
-                lease.is_ending = True
+                ending.add(lease.key)
                 ended.append(one)
                 total += sum([size for _, size, _ in one.places])
             passed.append(named)
@@ -184,7 +183,7 @@ class Reviver:
         if record is None or named is None or not named[1]:
             return None, 0.0
         lease = self._service.book.find(named[0])
-        if lease is None or lease.is_ending:
+        if lease is None:
             return None, 0.0
         read = records.read(record.properties, record.body)
         if not isinstance(read, LeaseRecord) or read.end_ms < lease.end_ms:
