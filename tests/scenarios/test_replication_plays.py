@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from testkit import cpubound
 
 TESTS = Path(__file__).parents[1]
 PLAYS = sorted((TESTS / "scenarios" / "replication").glob("*.txt"))
@@ -20,7 +21,7 @@ def differences(request: pytest.FixtureRequest) -> str:
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "simulation.groupplay", *(str(play) for play in PLAYS if play.stem in chosen)]
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    ran = cpubound.run(command, environment)
     assert ran.returncode in (0, 1) and not ran.stderr, ran.stdout + ran.stderr
     return ran.stdout
 

@@ -13,6 +13,7 @@ import pytest
 from simulation.ledger import Attempt, Found, Ledger
 from simulation.poppers import Handle, PopLedger
 from simulation.world import Broken
+from testkit import cpubound
 from testkit.popplay import Popped
 
 HERE = Path(__file__).parent
@@ -38,7 +39,7 @@ def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "simulation.run", *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    return cpubound.run(command, environment)
 
 
 @pytest.mark.parametrize("first", blocks(*SEEDS, 4))
