@@ -97,7 +97,7 @@ def test_every_place_of_a_transaction_gets_its_op_whatever_a_crash_took() -> Non
         record = play.half_record(first.queue_offset)
         assert record is not None
         for _ in range(2):
-            assert play.settling.put_back(0, record, 1, play.clock.now_ms())
+            assert play.settling.put_back(0, record, 1, play.clock.now_ms()) is None
             play.flush()
         start = play.store.written.offset
         copies = {half.current for half in play.book.open.values()}
@@ -151,12 +151,12 @@ def test_what_cannot_be_repaired_yet_has_ended_all_the_same() -> None:
     half = play.half(key="k")
     play.flush()
     play.gate.shut("full", Refusal(14, "no room"))
-    assert not play.settling.repair([Settled(half.queue_offset, TransactionState.COMMITTED)])
+    assert play.settling.repair([Settled(half.queue_offset, TransactionState.COMMITTED)]) is not None
     play.join()
     assert play.run_pass(30_000) == []
     assert play.end(half, COMMIT) == 0 and play.end(half, ROLLBACK) == 200
     play.gate.reopen("full")
     assert not play.settling.mark(0), "a mark would say that it has its op"
-    assert play.settling.repair()
+    assert play.settling.repair() is None
     play.flush()
     assert not play.book.open

@@ -100,7 +100,7 @@ def test_a_half_that_is_put_back_and_what_follows_survive_a_kill() -> None:
     play.reopen()
     (half,) = play.book.open.values()
     record = play.store.reader.record_at(half.log_offset)
-    assert record is not None and play.settling.put_back(half.root, record, 0, half.since_ms)
+    assert record is not None and play.settling.put_back(half.root, record, 0, half.since_ms) is None
     assert play.half(key="later").code == 0
     play.kill()
     assert [one.root for one in play.book.open.values()] == [0, 2]

@@ -38,7 +38,7 @@ def test_a_commit_crosses_a_put_back_at_every_step_and_is_delivered_once(orders:
                 play.turn()
             elif not play.settling.is_moving(root) and (known := play.book.find(root)) is not None:
                 record = play.half_record(known.current)
-                assert record is not None and play.settling.put_back(root, record, 1, play.clock.now_ms()), case
+                assert record is not None and play.settling.put_back(root, record, 1, play.clock.now_ms()) is None, case
             if event == "flush":
                 play.flush()
             elif event == "restart":

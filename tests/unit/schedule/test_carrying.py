@@ -62,15 +62,16 @@ def test_one_without_room_is_named_with_the_reason_and_keeps_no_other_from_movin
     assert len(after_an_hour(play)) == 103
 
 
-def test_a_full_disk_is_the_reason_only_when_it_is_full() -> None:
+def test_what_cannot_be_carried_on_is_named_with_the_reason() -> None:
     play = DelayPlay()
     play.send(b"a", TIMER_DELAY_MS=str(HOUR_MS))
     play.gate.shut("closing", Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "closing"))
     play.carry_on()
-    assert (play.service.counts.carried, play.service.counts.stuck, play.said) == (0, 0, [])
+    assert (play.service.counts.carried, play.service.counts.stuck) == (0, 1)
+    assert "end: closing, and their segment stays" in play.said[0]
     play.gate.shut(GATE_DISK_FULL, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "full"))
     play.carry_on()
-    assert play.service.counts.stuck == 1 and "disk has no room" in play.said[0]
+    assert play.service.counts.stuck == 1 and "end: closing, and" in play.said[-1], "a full disk takes what is owed"
     play.gate.reopen("closing")
     play.carry_on()
     assert (play.service.counts.carried, play.service.counts.stuck) == (1, 0)

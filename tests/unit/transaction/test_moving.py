@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from gantry.errors import Refusal
 from gantry.leaves import halves, openhalves
 from gantry.transaction.checker import Book, CheckPolicy
 from gantry.transaction.counts import TransactionCounts
 from gantry.transaction.moving import HalfMoves
-from gantry.wire.codes import RequestCode
+from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.simclock import SimClock
 from testkit.transactionplay import COMMIT, TransactionPlay
 
@@ -24,8 +25,8 @@ TEXT = b"REAL_TOPIC\x01orders\x02REAL_QID\x010\x02PGROUP\x01g\x02UNIQ_KEY\x01k\x
 class Moving:
     """A book with open halves in the first segment; a settling, and a cold reader that answers when it is told to."""
 
-    def __init__(self, count: int, is_cold: bool = True, has_room: bool = True) -> None:
-        self.book, self.said, self.has_room = Book(), list[str](), has_room
+    def __init__(self, count: int, is_cold: bool = True, refusal: Refusal | None = None) -> None:
+        self.book, self.said, self.refusal = Book(), list[str](), refusal
         self.book.begin(0, 0)
         for number in range(count):
             facts = halves.HalfFacts(TEXT, number)
@@ -56,14 +57,14 @@ class Moving:
     def is_moving(self, root: int) -> bool:
         return root in self.written[max(0, len(self.written) - self.undispatched) :]
 
-    def put_back(self, root: int, record: object, checks: int, since_ms: int) -> bool:
-        if self.has_room:
+    def put_back(self, root: int, record: object, checks: int, since_ms: int) -> Refusal | None:
+        if self.refusal is None:
             self.written.append(root)
             if not self.undispatched:
                 facts = halves.HalfFacts(TEXT + b"TRAN_PREPARED_QUEUE_OFFSET\x01%d\x02" % root, self.book.half_end)
                 copy = openhalves.OpenHalf(self.book.half_end, (2 * SEGMENT, 200), facts, 1)
                 self.book.add_half(copy, False)
-        return self.has_room
+        return self.refusal
 
     def tick(self) -> int:
         """A second: the cold reader answers as often as it is asked; how many slices that were."""
@@ -94,14 +95,16 @@ def test_a_hundred_thousand_cold_halves_leave_their_segment_in_a_minute() -> Non
 
 
 @pytest.mark.parametrize("is_cold", [False, True])
-def test_what_finds_no_room_is_counted_and_named(is_cold: bool) -> None:
-    play = Moving(130, is_cold, has_room=False)
+@pytest.mark.parametrize("reason", ["the disk is full", "too few members are in sync"])
+def test_what_cannot_be_copied_is_counted_and_named_with_the_reason(is_cold: bool, reason: str) -> None:
+    play = Moving(130, is_cold, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, reason))
     for _ in range(3):
         play.tick()
         assert play.counts.stuck == 130 and play.written == []
     named = ", ".join(text.rsplit(": ", 1)[1] for text in play.said[:3])
     assert named == ", ".join(map(str, range(130)))
-    play.has_room = True
+    assert all(f"their segment stays: {reason}; " in text for text in play.said)
+    play.refusal = None
     play.tick()
     assert play.counts.stuck == 0 and len(play.written) == 130
 

@@ -103,7 +103,7 @@ def test_nothing_ends_before_what_a_crash_took_is_repaired() -> None:
     play = TransactionPlay()
     torn, other = play.half(key="torn"), play.half(key="other")
     play.gate.shut("full", Refusal(14, "no room"))
-    assert not play.settling.repair([Settled(torn.queue_offset, TransactionState.COMMITTED)])
+    assert play.settling.repair([Settled(torn.queue_offset, TransactionState.COMMITTED)]) is not None
     assert play.end(other, COMMIT) == 14
     assert not list(play.records(names.OP_HALF_TOPIC))
     play.gate.reopen("full")

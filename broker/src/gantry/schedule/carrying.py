@@ -1,10 +1,10 @@
 """Carrying on: pending messages whose segment is about to be removed are copied to the log's end.
 
 The copy is a timer message with the same due time, also of a message with a level.  Messages that are due within a
-minute are not copied; retention waits for them.  What cannot be copied is counted and named, with the reason: the disk
-has no room, or the record has none for what the copy says of itself (RocketMQ fills properties to the last byte; its
-brokers' own words are left out first).  Such a record is passed over, and in a level's line what is behind
-it waits too; its segment stays until it is due.
+minute are not copied; retention waits for them.  What cannot be copied is counted and named, with the reason: the log
+takes no copy, mostly because the disk has no room; or the record has no room for what the copy says of itself
+(RocketMQ fills properties to the last byte; its brokers' own words are left out first).  Such a record is passed over,
+and in a level's line what is behind it waits too; its segment stays until it is due.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
-from gantry.append.writing import GATE_DISK_FULL, append_copies
+from gantry.append.writing import append_copies
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.leaves import records
@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 _BATCH = 64
 _AHEAD_MS = 60_000
 
-_NO_DISK = "because the disk has no room, and their segment stays; make room"
-_NO_SPACE = "because their properties leave no room for the broker's, and their segment stays until they are due; wait"
+_NO_SPACE = "their properties leave no room for the broker's, and their segment stays until they are due; wait"
 
 _Copy = tuple[DelayedEntry, "Record", str, "Send"]  # what is copied, its record and topic, and the copy
 
@@ -91,8 +90,7 @@ class DelayCarrying:
             # In their order: what cannot be copied holds up those behind it in this line.
             copies, long = self._copies(batch, self._clock.now_ms() + line.delay_ms)
             done = batch[: batch.index(long[0])] if long else batch
-            if not self._append([copy for copy in copies if copy[0] in done]):
-                self._report(batch, _NO_DISK)
+            if not self._append([copy for copy in copies if copy[0] in done], batch):
                 return
             if done:
                 line.next = done[-1].offset + 1
@@ -112,15 +110,14 @@ class DelayCarrying:
             left = [one for one in found if timer.has(one.offset, one.due_ms)]
             while left:
                 batch = fitting(left)
-                if not self._carry_batch(batch):
-                    self._report(left, _NO_DISK)
+                if not self._carry_batch(batch, left):
                     return
                 del left[: len(batch)]
 
-    def _carry_batch(self, batch: Sequence[DelayedEntry]) -> bool:
+    def _carry_batch(self, batch: Sequence[DelayedEntry], left: Sequence[DelayedEntry]) -> bool:
         copies, long = self._copies(batch)
         start = self._store.written.offset
-        if not self._append(copies):
+        if not self._append(copies, left):
             return False
         going = [one for one in batch if one not in long]
         for one in going:
@@ -159,25 +156,26 @@ class DelayCarrying:
                 copies.append((one, record, address.topic, copy))
         return copies, long
 
-    def _append(self, found: Sequence[_Copy]) -> bool:
+    def _append(self, found: Sequence[_Copy], waiting: Sequence[DelayedEntry]) -> bool:
+        """Append copies; False when that is not possible now: then these wait, and are reported."""
         copies = [copy for *_, copy in found]
         if self._book.under_way >= UNDER_WAY_MAX:
-            return False
-        if copies and isinstance(append_copies(self._store, self._gate, copies, is_owed=True), Refusal):
+            return False  # for a moment
+        end = append_copies(self._store, self._gate, copies, is_owed=True) if copies else 0
+        if isinstance(end, Refusal):
+            self._report(waiting, f"{end.remark}, and their segment stays; remove the reason")
             return False
         self._book.moved += [(copy.log_offset, copy.prepared_offset) for copy in copies]
         self._counts.carried += len(copies)
         return True
 
     def _report(self, batch: Sequence[DelayedEntry], why: str) -> None:
-        """Count and log messages that have to be copied and cannot be, unless there is only no room for a moment."""
-        if why is _NO_DISK and GATE_DISK_FULL not in self._gate.reasons:
-            return
+        """Count and log messages that have to be copied and cannot be."""
         self._stuck += len(batch)
         self._counts.stuck = max(self._counts.stuck, self._stuck)
         ids = [records.offset_message_id(self._store.store_host, one.log_offset) for one in batch]
         self._say(
             f"stuck delays {self._stuck}",
-            f"delayed messages cannot be copied to the log's end {why}, or cancel them with `gantry delay cancel`: "
+            f"delayed messages cannot be copied to the log's end: {why}, or cancel them with `gantry delay cancel`: "
             f"{', '.join(ids)}",
         )

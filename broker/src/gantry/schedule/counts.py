@@ -34,7 +34,7 @@ class DelayCounts:
         self.discarded = 0  # not delivered, because their topic was deleted
         self.expired = 0  # not delivered, because their life was over
         self.carried = 0  # copied to the log's end, because their segment was about to go
-        self.stuck = 0  # now: those to be copied for that reason that find no room
+        self.stuck = 0  # now: those to be copied for that reason and cannot be
         self.unreadable = 0  # records that could not be read, or without topic and queue of delivery
         self.recalls = 0  # accepted requests to cancel a message
         self.retimed = 0  # accepted requests to give a message another time

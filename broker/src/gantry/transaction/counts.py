@@ -58,7 +58,7 @@ class TransactionCounts:
         self.conflicts = 0  # ends that contradict how the transaction had ended
         self.refused: dict[str, int] = {}  # ends refused, by reason
         self.unknown = 0  # ends that say "unknown"
-        self.stuck = 0  # now: halves whose segment is to go and that cannot be copied, because there is no room
+        self.stuck = 0  # now: halves whose segment is to go and of which no copy can be made
         self.unreadable = 0  # halves whose record could not be read
         self.passes = 0
         self.latencies: dict[str, list[int]] = {}  # by topic: between the bounds

@@ -1,8 +1,9 @@
 """Putting halves back: a copy replaces a half whose segment is about to go, or with too many settled ones behind it.
 
 Records that are not in memory are brought in by the cold reader, a batch at a time.  A half of which no copy can be
-made is passed over, so that it keeps no other from moving; it stays, and is asked about until it ends.  Where the disk
-has no room all that wait are counted and named, and it is tried again a second later.
+made is passed over, so that it keeps no other from moving; it stays, and is asked about until it ends.  Where the log
+takes no copy, mostly because the disk has no room, all that wait are counted and named with the reason, and it is tried
+again a second later.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import islice, takewhile
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
+from gantry.errors import Refusal
 from gantry.store.coldsteps import ColdSteps, Places
 from gantry.transaction import half as halves
 from gantry.transaction.checker import CheckPolicy, OpenHalf
@@ -56,7 +58,7 @@ class HalfMoves:
         return self.book.open.get(half.current) is half and not self.settling.is_moving(half.root)
 
     def _move(self) -> Iterator[Places]:
-        """Put back the halves that have to move, until none is left or there is no room."""
+        """Put back the halves that have to move, until none is left or a copy is refused."""
         while True:
             limit = self._store.retention.carry_below()
             must_move = self.book.must_move(self.rules, limit, self._clock.now_ms(), self.unmovable)
@@ -67,21 +69,22 @@ class HalfMoves:
                 return
             yield [(half.log_offset, half.size) for half in batch]
             for half in batch:
-                if self.is_still(half) and not self.put_back(half):
-                    yield from self._report_stuck(limit)
+                refused = self.put_back(half) if self.is_still(half) else None
+                if refused is not None:
+                    yield from self._report_stuck(limit, refused)
                     return
 
-    def put_back(self, half: OpenHalf) -> bool:
-        """Put a half back, unless that will never be possible; return False when it is not possible now."""
+    def put_back(self, half: OpenHalf) -> Refusal | None:
+        """Put a half back, unless that will never be possible; return why it is not possible now."""
         record = self.movable(half)
         if record is None:
-            return True
-        is_written = self.settling.put_back(half.root, record, half.checks, half.since_ms)
-        self.counts.put_back += is_written
-        return is_written
+            return None
+        refused = self.settling.put_back(half.root, record, half.checks, half.since_ms)
+        self.counts.put_back += refused is None
+        return refused
 
-    def _report_stuck(self, limit: int) -> Iterator[Places]:
-        """Count and log the transactions that have to be copied and find no room; their segment stays."""
+    def _report_stuck(self, limit: int, refused: Refusal) -> Iterator[Places]:
+        """Count and log the transactions that have to be copied, of which one was refused; their segment stays."""
         count, named = 0, list[str]()
         offsets = iter(list(self.book.open))
         while part := list(islice(offsets, _COUNTED_AT_ONCE)):
@@ -97,8 +100,8 @@ class HalfMoves:
         for at in range(0, len(named), _NAMED_A_LINE):
             self._say(
                 f"stuck transactions {at}",
-                f"{count} open transactions cannot be copied to the log's end because the disk has no room, and "
-                f"their segment stays; make room or settle them by `gantry tx`: "
+                f"{count} open transactions cannot be copied to the log's end, and their segment stays: "
+                f"{refused.remark}; remove the reason or settle them by `gantry tx`: "
                 f"{', '.join(named[at : at + _NAMED_A_LINE])}",
             )
 

@@ -129,8 +129,8 @@ class Settling:
         """Return whether a change of the transaction is written and not dispatched."""
         return root in self._pending
 
-    def put_back(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
-        """Append a copy that replaces the half; return False when that is not possible now."""
+    def put_back(self, root: int, record: Record, checks: int, since_ms: int) -> Refusal | None:
+        """Append a copy that replaces the half; return why not, if refused."""
         return self._move(root, halves.put_back(record, root, checks, since_ms), is_owed=True)
 
     def rearm(self, connection: Connection, request: Request, root: int, record: Record) -> Refusal | None:
@@ -138,8 +138,9 @@ class Settling:
         if not halves.has_room(record.properties):
             return _NO_ROOM
         copy = halves.put_back(record, root, 0, self._clock.now_ms(), is_rearmed=True)
-        if not self._move(root, copy):
-            return self._gate.refusal or Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the copy could not be written")
+        refused = self._move(root, copy)
+        if refused is not None:
+            return refused
         self.counts.rearmed += 1
         if not request.is_oneway:
             self._acks.park(self._store.written.offset, connection, frames.encode_success(request.opaque), 1)
@@ -154,8 +155,8 @@ class Settling:
         self.counts.given_up += 1
         return True
 
-    def repair(self, settled: Sequence[Settled] = ()) -> bool:
-        """Write the missing ops of these and of earlier repairs; return False when that is not possible now.
+    def repair(self, settled: Sequence[Settled] = ()) -> Refusal | None:
+        """Write the missing ops of these and of earlier repairs; return why not, if refused.
 
         These transactions have ended, also before their ops are written; no other transaction ends before that.
         """
@@ -165,11 +166,12 @@ class Settling:
         while self._owed:
             part = self._owed[:_REPAIRS_MAX]
             changes: list[Change] = [(None, self._settled(one.root, one.outcome, *one.copies)) for one in part]
-            if self._write(changes) is not None:
-                return False
+            refused = self._write(changes)
+            if refused is not None:
+                return refused
             del self._owed[: len(part)]
             self.counts.repaired += len(part)
-        return True
+        return None
 
     def start_from(self, ops_end: int) -> None:
         """Set the log offset at which the last op message ends."""
@@ -192,14 +194,15 @@ class Settling:
         """Forget pending changes of these roots: the half or op queue was dispatched up to `end`."""
         self._pending.shown(topic == names.HALF_TOPIC, end, roots)
 
-    def _move(self, root: int, copy: Send, is_owed: bool = False) -> bool:
-        if isinstance(append_copies(self._store, self._gate, [copy], is_owed=is_owed), Refusal):
-            return False
+    def _move(self, root: int, copy: Send, is_owed: bool = False) -> Refusal | None:
+        end = append_copies(self._store, self._gate, [copy], is_owed=is_owed)
+        if isinstance(end, Refusal):
+            return end
         # A copy that begins its transaction (a half that RocketMQ gave up) has no place that others name before its
         # dispatch.  Below the dispatched mark the append was confirmed at once.
         if copy.queue_offset != root and copy.log_offset >= self._store.dispatched.offset:
             self._pending.moves(root, copy.queue_offset)
-        return True
+        return None
 
     def _settle_runs(self, runs: list[EndRun]) -> bool:
         """Settle these in one run without a look at each; return False, with nothing done, where one needs it."""
@@ -312,11 +315,8 @@ class Settling:
         return None
 
     def _append(self, changes: list[Change]) -> Refusal | None:
-        if self._owed and not self.repair():
-            return self._gate.refusal or Refusal(
-                ResponseCode.SERVICE_NOT_AVAILABLE, "op messages that a crash took could not be written yet"
-            )
-        return self._write(changes)
+        refused = self.repair() if self._owed else None
+        return self._write(changes) if refused is None else refused
 
     def _write(self, changes: list[Change]) -> Refusal | None:
         """Append messages and their ops in one run; changes that are not dispatched then are pending."""

@@ -64,8 +64,8 @@ _BROKERS = (
         "gantry_owed_stuck > 0",
         "15m",
         "warning",
-        "{{ $labels.instance }} keeps a segment because of {{ $labels.kind }} that find no room",
-        "Open transactions or delayed messages hold it, and the disk has no room to carry them on; the log names each.",
+        "{{ $labels.instance }} keeps a segment because of {{ $labels.kind }} that cannot be copied",
+        "Open transactions or delayed messages hold it, and the log takes no copy of them; it names each, and why.",
     ),
     Alert(
         "GantryLoopLags",

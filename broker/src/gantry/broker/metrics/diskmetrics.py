@@ -80,7 +80,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         GAUGE,
         "gantry_owed_stuck",
-        "Those that find no room for that now; their segment stays, and the log names them.",
+        "Those of which no copy can be made now; their segment stays, and the log names them and why.",
         ("kind",),
         stuck,
     ),
