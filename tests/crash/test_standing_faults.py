@@ -20,9 +20,9 @@ from pathlib import Path
 
 import pytest
 
-from gantry.failover.timers import TIMERS
 from gantry.local.cuts import OUTSIDE
 from gantry.local.layout import Who
+from gantry.replication.timers import TIMERS
 from testkit.diskshim import DiskShim
 from testkit.localplay import Cluster, Producing
 

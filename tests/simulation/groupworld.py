@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 from gantry.failover.coordinator import Group
 from gantry.failover.decide import Policy
-from gantry.failover.timers import TIMERS, Timers
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
+from gantry.replication.timers import TIMERS, Timers
 from simulation.asking import SimMembers
 from simulation.groupmember import GroupMember
 from simulation.member import PORT, HostClock

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.broker.settings.config import Role
-from gantry.failover.timers import TIMERS
+from gantry.replication.timers import TIMERS
 from simulation.clients import Producer
 from simulation.groupplan import PLACES, GroupRun
 from simulation.groupworld import Shape

@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.failover.decide import MARGIN_S
-from gantry.failover.timers import TIMERS
+from gantry.replication.timers import TIMERS
 from simulation.groupplan import PLACES, GroupRun
 from simulation.groupworld import Shape
 from simulation.register import Troubles

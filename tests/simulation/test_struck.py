@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.broker.stalled import FLUSH_S, GATE_STALLED
+from gantry.broker.stalled import GATE_STALLED
+from gantry.replication.timers import FLUSH_S
 from simulation.clients import Producer
 from simulation.ledger import Ledger
 from simulation.member import Member

@@ -15,8 +15,8 @@ from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import Connector
 from gantry.replication.link_ends import LinkRules, LinkWaits
-from gantry.replication.pace import BEAT_S, LINK_S
 from gantry.replication.slave_links import SlaveLinks
+from gantry.replication.timers import BEAT_S, LINK_S
 from gantry.wire.ha import Ack
 
 SECRET = Keys(b"a secret of many bytes")

@@ -23,12 +23,12 @@ from typing import NamedTuple
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.failover.decide import Blocked, Decision, Forced, Policy
-from gantry.failover.timers import Timers
 from gantry.failover.watch import Watch, Watched
 from gantry.replication import operations
 from gantry.replication.haproof import Keys
 from gantry.replication.lease import LeaseAddress, LeaseRegister
 from gantry.replication.operations import Denied
+from gantry.replication.timers import Timers
 from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_GROUP, Group, Key
 from gantry_operator.api.terms import terms_of, weakest

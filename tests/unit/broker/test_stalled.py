@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from gantry.append.admit import WriteGate
-from gantry.broker.settings.config import BrokerConfig
-from gantry.broker.stalled import FLUSH_S, GATE_STALLED, HOUSEKEEPING_S, StalledDisk, patience_s
-from gantry.failover.timers import TIMERS
+from gantry.broker.stalled import GATE_STALLED, HOUSEKEEPING_S, StalledDisk
 from gantry.wire.codes import ResponseCode
 
 
@@ -31,11 +28,3 @@ def test_messages_are_refused_with_a_reason_for_as_long_as_the_disk_hangs(
     found[0] = (0.0, 0.0)
     stalled.look()
     assert not gate.reasons and stalled.unanswered_s == 0.0
-
-
-@pytest.mark.parametrize("timers", TIMERS.values(), ids=TIMERS)
-def test_a_member_is_as_patient_with_its_disk_as_its_coordinator_is_with_it(timers: object) -> None:
-    assert patience_s(BrokerConfig()) == FLUSH_S
-    each = timers  # of `failover`, which no broker imports
-    replication = replace(BrokerConfig().replication, register="file:/x", renew_every_s=each.renew_every_s)  # type: ignore[attr-defined]
-    assert patience_s(BrokerConfig(replication=replication)) == each.suspect_after_s  # type: ignore[attr-defined]

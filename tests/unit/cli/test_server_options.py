@@ -12,8 +12,8 @@ import pytest
 from gantry.broker.settings.profiles import Profile
 from gantry.cli import broker, coordinator, local, nameserver, standalone
 from gantry.cli.logs import JsonLines
-from gantry.failover.timers import TIMERS
 from gantry.nameserver.settings import NameServerSettings
+from gantry.replication.timers import TIMERS
 from gantry.store.settings import Flush
 from testkit.commandline import run
 

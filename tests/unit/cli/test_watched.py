@@ -8,7 +8,7 @@ import pytest
 from gantry.cli.watched import plan_of_file, plan_of_flags
 from gantry.errors import ConfigError
 from gantry.failover.agreement import untold
-from gantry.failover.timers import TIMERS
+from gantry.replication.timers import TIMERS
 
 FLAGS: dict[str, object] = {
     "group": "broker-a",

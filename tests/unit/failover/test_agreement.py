@@ -9,13 +9,13 @@ import pytest
 from gantry.failover.agreement import differences, untold, weakest
 from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Policy, Promote, Wait
-from gantry.failover.timers import TIMERS
 from gantry.replication import operations
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.terms import LeaderTerms, Terms
+from gantry.replication.timers import TIMERS
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk

@@ -8,12 +8,11 @@ import pytest
 
 from gantry.failover.decide import Observed, Policy, Seal, Wait, decide
 from gantry.failover.notes import Notes
-from gantry.failover.timers import TIMERS, Timers, of_renewals
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase
 from gantry.replication.register import Seen
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import TIMERS, Timers, of_renewals, serving_waits
 from testkit.registers import ACTIVE, ME
 
 FAST = Policy(replicas=3, min_in_sync=2, is_sync_master=True, suspect_after_s=2.0)

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from gantry.failover.decide import Blocked, Bootstrap, Decision, Policy, Wait
-from gantry.failover.timers import Timers
 from gantry.failover.watch import Watch, Watched
 from gantry.replication import operations
 from gantry.replication.haapi import Answer
@@ -19,6 +18,7 @@ from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase, RegisterRecord
 from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
+from gantry.replication.timers import Timers
 from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk

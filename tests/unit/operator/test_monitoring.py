@@ -10,12 +10,11 @@ import pytest
 import yaml
 
 from gantry.broker.metrics.exposition import FAMILIES
-from gantry.failover.timers import TIMERS, Timers
 from gantry.guarantee.metrics import FAMILIES as OF_THE_GUARANTEE
 from gantry.proxy.metrics import KINDS, ProxyMetrics
 from gantry.queues.metrics import KINDS as QUEUE_KINDS
 from gantry.queues.metrics import QueueMetrics
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import TIMERS, Timers, serving_waits
 from gantry_operator.monitoring import alerts, dashboards, guaranteeboard, proxyboard, queuesboard
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard

@@ -10,7 +10,7 @@ from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello
 from gantry.replication.in_sync_tracker import InSyncPolicy, InSyncTracker, Term
 from gantry.replication.lateness import Lateness
-from gantry.replication.pace import waits_of
+from gantry.replication.timers import waits_of
 from gantry.wire.ha import Ack
 
 SLOW_S = 1.5  # half of what producers wait

@@ -13,8 +13,8 @@ from gantry.replication.handshake import Hello, MasterStatus, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import SlaveLink
 from gantry.replication.master import Feeding
-from gantry.replication.pace import LINK_S
 from gantry.replication.slave import Following
+from gantry.replication.timers import LINK_S
 from gantry.wire import ha
 from gantry.wire.ha import Ack, FrameType
 from testkit.simclock import SimClock

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.failover.timers import TIMERS
 from gantry.replication.members import Member
-from gantry.replication.pace import LINK_S, LINK_S_MIN, MAX_LAG_S, SILENCE_S, Pace, Waits, waits_of
+from gantry.replication.pace import Pace
+from gantry.replication.timers import Waits
 
 ONE = Member(1, 0)
 
@@ -52,18 +52,3 @@ def test_a_link_that_flaps_waits_for_a_quieter_minute() -> None:
 )
 def test_a_member_leaves_when_it_is_gone_or_too_far_behind(silent_s: float, lag_s: float, leaves: bool) -> None:
     assert Pace(Waits()).must_leave(silent_s, lag_s) is leaves
-
-
-@pytest.mark.parametrize("name", TIMERS)
-def test_waits_of_a_group_leave_room_for_a_suspicion_within_three_of_them(name: str) -> None:
-    timers = TIMERS[name]
-    waits = waits_of(timers.renew_every_s)
-    assert waits.link_s <= timers.suspect_after_s, "then a suspicion of the master, and the last third for the election"
-    assert waits.silence_s < timers.suspect_after_s, "within the last third, for a former master that is in the set"
-    assert waits.max_lag_s <= 2 * timers.suspect_after_s
-    assert Pace(waits).must_leave(waits.silence_s, 0.0) and not Pace(waits).must_leave(waits.silence_s - 0.01, 0.0)
-
-
-def test_waits_are_bounded_whatever_the_timers_are() -> None:
-    assert waits_of(60.0) == Waits(LINK_S, SILENCE_S, MAX_LAG_S)
-    assert waits_of(0.5).link_s == LINK_S_MIN, "a member with the default timers says something every second"

@@ -49,6 +49,7 @@ from gantry.broker.part_settings import (
     lookup_bytes_max,
     message_limits,
     pull_settings,
+    replication_waits,
     store_root,
     transaction_rules,
 )
@@ -68,7 +69,7 @@ from gantry.broker.role.membership import KeyFile, Membership, cluster_uid
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.settings.ports import Addresses
-from gantry.broker.stalled import StalledDisk, patience_s
+from gantry.broker.stalled import StalledDisk
 from gantry.broker.topiccontent import delete_content
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
@@ -306,7 +307,7 @@ def assemble(
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
         activity=activity,
         serving=Serving(),
-        stalled=StalledDisk(store.stalling, gate, patience_s(config)),
+        stalled=StalledDisk(store.stalling, gate, replication_waits(config.replication).flush_s),
         group=role,
         losses=None if opened.ground is None else opened.ground.losses,
         terms=None if opened.ground is None or opened.ground.register is None else opened.ground.member.terms,

@@ -24,8 +24,8 @@ from gantry.pop.assignment_handlers import AssignmentRules
 from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopRules
 from gantry.replication.in_sync_tracker import InSyncPolicy
-from gantry.replication.pace import Waits, waits_of
 from gantry.replication.terms import Terms
+from gantry.replication.timers import Waits, slow_after_s, waits_of
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
 from gantry.store import sizes
@@ -39,7 +39,6 @@ from gantry.transport.limits import ConnectionLimits
 log = logging.getLogger("gantry.broker")
 
 HTTP_NONE = -1
-_SLOW_S_MIN = 0.25  # probes are looked at ten times a second
 
 
 def transaction_rules(config: BrokerConfig) -> CheckPolicy:
@@ -161,7 +160,7 @@ def replication_rules(config: BrokerConfig) -> InSyncPolicy:
     given, is_sync = config.replication.min_in_sync, config.role is Role.SYNC_MASTER
     waits = replication_waits(config.replication)
     if is_sync:
-        waits = replace(waits, slow_s=max(_SLOW_S_MIN, config.replication.ack_timeout_s / 2))
+        waits = replace(waits, slow_s=slow_after_s(config.replication.ack_timeout_s))
     return InSyncPolicy(given or (2 if is_sync else 1), waits, is_sync)
 
 

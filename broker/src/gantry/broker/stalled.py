@@ -18,29 +18,20 @@ from gantry.errors import Refusal
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from gantry.broker.settings.config import BrokerConfig
     from gantry.store.stalling import Stalling
 
 log = logging.getLogger("gantry.broker")
 
 GATE_STALLED = "the disk does not answer"
-# RocketMQ's syncFlushTimeout, after which producers that wait for the disk get an answer.
-FLUSH_S = 5.0
-# In a group also twice the period of renewals, that is the time of suspicion.  Together with the suspicion and the
-# election the group has a new master within three times that time.
-_FLUSH_RENEWALS = 2
 # Longer, because one job may remove many files or sync thousands of queues.
 HOUSEKEEPING_S = 60.0
 
 
-def patience_s(config: BrokerConfig) -> float:
-    """Return for how many seconds a sync of the log may make no progress."""
-    replication = config.replication
-    return min(FLUSH_S, _FLUSH_RENEWALS * replication.renew_every_s) if replication.register else FLUSH_S
-
-
 class StalledDisk:
-    """Shuts the write gate while the disk hangs, and reopens it; loop thread only."""
+    """Shuts the write gate while the disk hangs, and reopens it; loop thread only.
+
+    flush_s: for how many seconds a sync of the log may make no progress.
+    """
 
     def __init__(self, stalling: Stalling, gate: WriteGate, flush_s: float) -> None:
         self.unanswered_s = 0.0  # at the last call of look()

@@ -34,12 +34,12 @@ from gantry.cli.serve import serve
 from gantry.cli.watched import WatchedGroups, plan_of_file, plan_of_flags
 from gantry.clock import Clock, SystemClock
 from gantry.failover.decide import Bootstrap, Decision, Force, Promote
-from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watch
 from gantry.local.processes import Gone
 from gantry.replication.haproof import Keys
 from gantry.replication.members import MEMBERS_MAX, format_set
 from gantry.replication.register import Register
+from gantry.replication.timers import TIMERS
 from gantry.store.disk import RealDisk
 
 

@@ -31,7 +31,6 @@ from gantry.cli.output import show, show_json
 from gantry.cli.serve import serve
 from gantry.clock import SystemClock
 from gantry.errors import ConfigError, GantryError
-from gantry.failover.timers import TIMERS
 from gantry.local import namespaces, processes, survey
 from gantry.local.cuts import OUTSIDE, Cuts
 from gantry.local.folder import ClusterFile, Folder
@@ -49,6 +48,7 @@ from gantry.local.layout import (
 from gantry.local.supervisor import ENDS_WITHIN_S, end_all
 from gantry.local.wires import Wires
 from gantry.replication.registerfile import FileRegister
+from gantry.replication.timers import TIMERS
 from gantry.store.disk import RealDisk
 
 HAS_MANY_WORDS = False

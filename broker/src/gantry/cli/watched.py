@@ -15,10 +15,10 @@ from gantry.broker.settings.sources import from_flags, from_yaml, nearest, quote
 from gantry.errors import ConfigError
 from gantry.failover.agreement import untold
 from gantry.failover.decide import Policy
-from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watched
 from gantry.model.keys import number, read, several, table, words
 from gantry.replication.members import MEMBERS_MAX
+from gantry.replication.timers import TIMERS
 
 _T = TypeVar("_T")
 

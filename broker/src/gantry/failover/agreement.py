@@ -17,10 +17,10 @@ from dataclasses import replace
 from math import ceil
 
 from gantry.failover.decide import Policy
-from gantry.failover.timers import TIMERS, Timers, fitting, of_renewals
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import MEMBERS_MAX
 from gantry.replication.terms import Terms
+from gantry.replication.timers import TIMERS, Timers, fitting, of_renewals
 
 
 def untold(replicas: int, preferred: int = 0) -> Policy:

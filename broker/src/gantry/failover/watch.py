@@ -24,9 +24,9 @@ from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
 from gantry.failover.coordinator import Coordinator, Group, always, pause_s
 from gantry.failover.decide import Blocked, Decision, Policy, Wait
-from gantry.failover.timers import TIMERS, Timers
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register, RegisterDamagedError, Seen
+from gantry.replication.timers import TIMERS, Timers
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,7 @@ def member_config(layout: Layout, who: Who, folder: str, secret_file: str) -> di
     """Return the broker's configuration by dotted key; sizes are those of `gantry standalone`. `folder` is the
     member's.
     """
-    from gantry.failover.timers import TIMERS
+    from gantry.replication.timers import TIMERS
 
     profile = PROFILES[layout.profile]
     ports = layout.ports

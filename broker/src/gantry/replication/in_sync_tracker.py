@@ -1,6 +1,6 @@
 """Tracks the slaves of one epoch of a master: which are in sync, what is confirmed, and whether writes are taken.
 
-The rules of the set are in `insync`, those of time in `pace`; this module applies them to the links.
+The rules of the set are in `insync`, those of time in `pace` and `timers`; this module applies them to the links.
 
     with a register     a change of the set goes to `on_change` and counts when `settled` says what the register holds;
                         members are known by ordinal and incarnation
@@ -39,7 +39,8 @@ from gantry.replication.handshake import Hello
 from gantry.replication.insync import InSync, InSyncChange
 from gantry.replication.lateness import Lateness
 from gantry.replication.members import Member, SyncSet
-from gantry.replication.pace import STEADY_S, Pace, Waits
+from gantry.replication.pace import STEADY_S, Pace
+from gantry.replication.timers import Waits
 from gantry.wire.ha import Ack
 
 STATIC = Member(0, 0)  # the master of a static pair

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from gantry.errors import StoreError
 from gantry.replication.handshake import Hello, No, Welcome
-from gantry.replication.pace import LINK_S
+from gantry.replication.timers import LINK_S
 from gantry.wire.ha import Ack
 
 _AGAIN_S = 1.0

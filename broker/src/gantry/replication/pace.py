@@ -10,55 +10,21 @@ monotonic clock.
     again    a member that left because it was late has to be steady for twice as long each time, up to 5 minutes
 
 A slave counts as caught up while it acknowledges what the log held a moment ago.  The caller decides that, and may call
-caught_up() and behind() any number of times.
-
-A group with a register guarantees that a master confirms within three times the time of suspicion, whatever single
-fault lasts.  So every wait is a part of that time (`waits_of`).  A member does not know the time of suspicion; it knows
-how often it renews, and two renewals are never longer than a suspicion (`failover.timers`).
-    a link is silent        2 renewals      then the link ends, and the coordinator begins to suspect
-    a member is silent      1.2 renewals    then it leaves the set, or writes are refused
-    a slave does not store  4 renewals      then it leaves the set; 15 s at most
-    a slave is late         2 renewals      then it leaves the set, if enough others are not
+caught_up() and behind() any number of times.  How long the group waits for a member stands in `timers`.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 
 from gantry.replication.members import Member
+from gantry.replication.timers import Waits
 
 STEADY_S = 3.0  # long enough to see a link flap, short beside the time that a restart takes
-SILENCE_S = 3.0  # two lost heartbeats
-BEAT_S = 1.0  # between two beats of a master
-LINK_S, LINK_S_MIN = 5.0, 1.5  # the least: longer than a member with other timers takes from one beat to the next
-MAX_LAG_S = 15.0
-LATE_S = 5.0
 _MINUTE_S = 60.0
 _CHANGES_MAX = 6
 _STEADY_S_MAX = 300.0
 _FORGOTTEN_S = 900.0  # after so long in the set without lateness a member waits no longer than any other
-
-
-@dataclass(frozen=True, slots=True)
-class Waits:
-    """How long a group waits for a member, in seconds; the defaults are those of a static pair."""
-
-    link_s: float = LINK_S  # a link without a received byte for so long ends
-    silence_s: float = SILENCE_S  # a member without a connection for so long leaves the set
-    max_lag_s: float = MAX_LAG_S  # a member that is behind for so long leaves the set
-    late_s: float = LATE_S  # a member that adds up so much lateness leaves the set, if enough others remain
-    slow_s: float = float("inf")  # an acknowledgement after so long is late; inf: producers do not wait for slaves
-
-
-def waits_of(renew_every_s: float) -> Waits:
-    """Return the waits of a group with a register that is renewed this often."""
-    return Waits(
-        link_s=max(LINK_S_MIN, min(LINK_S, 2 * renew_every_s)),
-        silence_s=min(SILENCE_S, 1.2 * renew_every_s),
-        max_lag_s=min(MAX_LAG_S, 4 * renew_every_s),
-        late_s=min(LATE_S, 2 * renew_every_s),
-    )
 
 
 class Pace:

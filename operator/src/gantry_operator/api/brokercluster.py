@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gantry.failover.timers import TIMERS, Timers, fitting
+from gantry.replication.timers import TIMERS, Timers, fitting
 from gantry_operator.api.doorspec import Door, DoorKind, Proxy, Queues, read_proxy, read_queues
 from gantry_operator.api.wishes import RequestedActions, read_wishes
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gantry.failover.timers import Timers, fitting
+from gantry.replication.timers import Timers, fitting
 from gantry_operator.api.brokercluster import Brokers
 
 _TEXT = re.compile(r"(sync|async)/(\d{1,2})/(\d{1,4}(?:\.\d{1,3})?)s/(\d{1,4})s", re.ASCII)

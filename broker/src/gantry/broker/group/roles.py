@@ -24,10 +24,9 @@ from gantry.replication.in_sync_tracker import InSyncTracker
 from gantry.replication.lease_renewal import LeaseRenewal
 from gantry.replication.link import Connector
 from gantry.replication.link_ends import LinkRules, LinkWaits
-from gantry.replication.pace import BEAT_S, LINK_S
 from gantry.replication.serving_lease import LeaseNews
 from gantry.replication.slave_links import SlaveLinks
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import BEAT_S, LINK_S, serving_waits
 from gantry.wire.ha import NONCE_BYTES
 
 if TYPE_CHECKING:

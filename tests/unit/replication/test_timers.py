@@ -3,9 +3,21 @@ from __future__ import annotations
 import pytest
 
 from gantry.failover.standing import patience_s
-from gantry.failover.timers import TIMERS, Timers, of_renewals
-from gantry.replication.pace import waits_of
-from gantry.replication.timers import serving_waits
+from gantry.replication.pace import STEADY_S, Pace
+from gantry.replication.timers import (
+    FLUSH_S,
+    LINK_S,
+    LINK_S_MIN,
+    MAX_LAG_S,
+    SILENCE_S,
+    TIMERS,
+    Timers,
+    Waits,
+    of_renewals,
+    serving_waits,
+    slow_after_s,
+    waits_of,
+)
 
 
 def test_the_sets_are_those_that_are_documented() -> None:
@@ -36,5 +48,18 @@ def test_every_time_lies_where_the_next_one_needs_it(name: str) -> None:
     assert serving.fresh_s < timers.lease_s * 2 / 3 < timers.lease_s
     assert waits.silence_s < waits.link_s <= timers.suspect_after_s, "links are over when the suspicion begins"
     assert waits.late_s <= timers.suspect_after_s and waits.max_lag_s <= 2 * timers.suspect_after_s
+    assert waits.flush_s == timers.suspect_after_s, "a member is as patient with its disk as its coordinator is with it"
+    assert Pace(waits).must_leave(waits.silence_s, 0.0) and not Pace(waits).must_leave(waits.silence_s - 0.01, 0.0)
     assert patience_s(timers.suspect_after_s, 0) == timers.suspect_after_s
     assert of_renewals(timers.renew_every_s) == timers, "the named sets are made of their renewals"
+
+
+def test_waits_are_bounded_whatever_the_timers_are() -> None:
+    assert waits_of(60.0) == Waits(LINK_S, SILENCE_S, MAX_LAG_S)
+    assert waits_of(0.5).link_s == LINK_S_MIN, "a member with the default timers says something every second"
+    assert Waits().flush_s == FLUSH_S, "without a register nobody suspects"
+
+
+@pytest.mark.parametrize("ack_timeout_s", [0.5, 3.0, 10.0])
+def test_a_message_that_waits_for_two_slow_syncs_is_answered_in_time(ack_timeout_s: float) -> None:
+    assert 0.25 <= slow_after_s(ack_timeout_s) <= ack_timeout_s / 2 < STEADY_S + ack_timeout_s
