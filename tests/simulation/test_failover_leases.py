@@ -6,9 +6,8 @@ import pytest
 
 from gantry.failover.decide import MARGIN_S
 from gantry.failover.notes import RENEWED_BEFORE
-from gantry.failover.timers import TIMERS
 from gantry.replication.serving_lease import ServingLease
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import TIMERS, serving_waits
 from simulation.failover_leases import CASES, LeaseCase, Ticks, search
 
 
