@@ -88,8 +88,15 @@ class BareRoot:
 @contextlib.contextmanager
 def bare_root(suite: str, *, keep: bool = False) -> Iterator[BareRoot]:
     """Make a new root of Debian `suite` ("bookworm", "trixie") for the length of the block; `keep` leaves it there."""
-    with _turn(suite):
-        yield from _made_root(suite, keep=keep)
+    folder = Path(tempfile.mkdtemp(prefix=f"gantry-bare-{suite}-"))
+    try:
+        with _turn(suite):
+            yield _unpack_root(folder, suite)
+    finally:
+        if keep:
+            print(f"bare: its root is left in {folder}", flush=True)
+        else:
+            shutil.rmtree(folder)
 
 
 @contextlib.contextmanager
@@ -105,24 +112,18 @@ def _turn(suite: str) -> Iterator[None]:
         yield
 
 
-def _made_root(suite: str, *, keep: bool) -> Iterator[BareRoot]:
-    folder = Path(tempfile.mkdtemp(prefix=f"gantry-bare-{suite}-"))
-    try:
-        with tarfile.open(_base(suite)) as base:
-            base.extractall(folder, filter="fully_trusted")
-        for name, inside in _DOWNLOADS.items():
-            _downloads(name, suite).mkdir(parents=True, exist_ok=True)
-            (folder / inside[1:]).mkdir(parents=True, exist_ok=True)
-        (folder / "checkout").mkdir()
-        _carry_settings(folder)
-        root = BareRoot(folder, suite)
-        assert root.run("update-ca-certificates >/dev/null 2>&1", timeout_s=60) == 0, "its certificates cannot be made"
-        yield root
-    finally:
-        if keep:
-            print(f"bare: its root is left in {folder}", flush=True)
-        else:
-            shutil.rmtree(folder)
+def _unpack_root(folder: Path, suite: str) -> BareRoot:
+    """Unpack a new system into the folder, with what reaches the registries."""
+    with tarfile.open(_base(suite)) as base:
+        base.extractall(folder, filter="fully_trusted")
+    for name, inside in _DOWNLOADS.items():
+        _downloads(name, suite).mkdir(parents=True, exist_ok=True)
+        (folder / inside[1:]).mkdir(parents=True, exist_ok=True)
+    (folder / "checkout").mkdir()
+    _carry_settings(folder)
+    root = BareRoot(folder, suite)
+    assert root.run("update-ca-certificates >/dev/null 2>&1", timeout_s=60) == 0, "its certificates cannot be made"
+    return root
 
 
 def _downloads(name: str, suite: str) -> Path:
