@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -20,11 +21,25 @@ from testkit.kube.registers import prepare
 
 def require(*names: str) -> None:
     """Skip, saying what is missing and how it is made."""
-    try:
+    with skipped_when_missing():
         for name in names:
             binaries.program(name)
+
+
+@contextmanager
+def skipped_when_missing() -> Iterator[None]:
+    """Let a test that needs a program that was not made here skip."""
+    try:
+        yield
     except binaries.MissingProgramError as error:
         pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """A test that does not ask by `require` is left out all the same."""
+    with skipped_when_missing():
+        return (yield)
 
 
 @pytest.fixture(scope="session")

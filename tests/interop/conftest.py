@@ -7,6 +7,7 @@ that fails there is wrong.
 import itertools
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,12 +25,33 @@ def pytest_make_parametrize_id(val: object) -> str | None:
 
 def require(kind: str) -> None:
     """Skip with the missing program's name; under CI a program that is meant to be there is a failure."""
-    try:
+    with left_out_when_missing():
         prepare.require(kind)
+
+
+@contextmanager
+def left_out_when_missing() -> Iterator[None]:
+    """Let a test that needs a program that is not here skip, and fail under CI."""
+    try:
+        yield
     except prepare.MissingToolError as error:
         if os.environ.get("CI") == "true":
             pytest.fail(str(error))
         pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """A test that does not ask by `require` is left out all the same."""
+    with left_out_when_missing():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """The same for a test that starts its programs itself."""
+    with left_out_when_missing():
+        return (yield)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -62,7 +62,8 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 cwd=home,
-                env={**others_environment(), "HOME": str(home), **(env or {})},
+                # The C++ client 2.1.11 would write its logs below /.
+                env={**others_environment(), "HOME": str(home), "ROCKETMQ_CLIENT_LOG_DIR": str(home), **(env or {})},
                 start_new_session=True,
             )
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()

@@ -5,6 +5,7 @@ The package comes from the Debian registry that the machine has, once, into the 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pytest
 import yaml
 
 from testkit.ports import free_port
@@ -30,27 +32,31 @@ def cache() -> Path:
 
 
 def program(name: str) -> Path:
-    """`prometheus` or `promtool`, fetched if it is not there."""
+    """`prometheus` or `promtool`, fetched if it is not there; skips where it cannot be had."""
     found = shutil.which(name)
     if found is not None:
         return Path(found)
-    path = cache() / "usr/bin" / name
+    folder = cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "usr/bin" / name
+    with (folder / "lock").open("w") as lock:  # two workers must not unpack over each other
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for package in dict.fromkeys((name, "prometheus")):  # Debian 12 has promtool in the latter
+            if not path.exists():
+                _unpack(package)
     if not path.exists():
-        _unpack()
+        pytest.skip(f"missing {name}; install the Debian package prometheus")
     return path
 
 
-def _unpack() -> None:
-    folder = cache()
-    folder.mkdir(parents=True, exist_ok=True)
-    fetch = ["apt-get", "download", "prometheus"]
-    done = subprocess.run(fetch, cwd=folder, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+def _unpack(package: str) -> None:
+    folder, fetch = cache(), ["apt-get", "download", package]
+    done = subprocess.run(fetch, cwd=folder, capture_output=True, timeout=_COMMAND_S, check=False)
     if done.returncode != 0:  # lists of packages that are too old, or none
         subprocess.run(["apt-get", "update", "-qq"], capture_output=True, timeout=_COMMAND_S, check=False)
-        done = subprocess.run(fetch, cwd=folder, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
-    packages = sorted(folder.glob("prometheus_*.deb"))
-    assert packages, f"apt-get download prometheus: {done.stderr}"
-    subprocess.run(["dpkg", "-x", str(packages[-1]), str(folder)], check=True, timeout=_COMMAND_S)
+        subprocess.run(fetch, cwd=folder, capture_output=True, timeout=_COMMAND_S, check=False)
+    for fetched in sorted(folder.glob(f"{package}_*.deb"))[-1:]:
+        subprocess.run(["dpkg", "-x", str(fetched), str(folder)], check=True, timeout=_COMMAND_S)
 
 
 class Prometheus:
