@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gantry.broker.complaints import Complaints
-from gantry.broker.registration import BrokerIdentity, RegistrationTask
+from gantry.broker.registration import RegistrationTask
+from gantry.broker.registration_body import BrokerIdentity
 from gantry.leaves.frames import Command
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.topic import TopicConfig

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from gantry.broker import periodic
-from gantry.broker.registration import BrokerIdentity, RegistrationTask
+from gantry.broker.registration import RegistrationTask
+from gantry.broker.registration_body import BrokerIdentity
 from gantry.broker.requests import router
 from gantry.clock import SystemClock
 from gantry.consume.filterdata import ConsumerFilters

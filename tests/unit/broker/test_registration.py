@@ -8,8 +8,10 @@ import logging
 import pytest
 
 from gantry.broker.complaints import Complaints
-from gantry.broker.registration import BrokerIdentity, PermittedTopics, RegistrationTask
-from gantry.errors import UnreachableError
+from gantry.broker.permitted_topics import PermittedTopics
+from gantry.broker.registration import RegistrationTask
+from gantry.broker.registration_body import BrokerIdentity
+from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves.frames import Command
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.route import QueueData, TopicRoute
@@ -33,9 +35,15 @@ class NameServers:
         self.refuses: dict[tuple[str, int], int] = {}
         self.open = asyncio.Event()
         self.open.set()
+        self.hangs: set[str] = set()
+        self.timeouts: list[float] = []
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
         self.asked.append((address, command))
+        self.timeouts.append(timeout_s)
+        if address in self.hangs:
+            await asyncio.sleep(timeout_s)
+            raise OutcomeUnknownError(f"{address}: no answer")
         await self.open.wait()
         code = self.refuses.get((address, command.code), self.answers.get(address, 0))
         if code < 0:
@@ -138,7 +146,7 @@ def test_no_topic_may_do_more_than_its_broker() -> None:
 
 
 async def test_one_that_is_missing_is_asked_again_every_second_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gantry.broker.registration._AGAIN_S", 0.001)
+    monkeypatch.setattr("gantry.broker.registration_worker._AGAIN_S", 0.001)
     play = Play("up:1", "down:1")
     play.servers.answers = {"down:1": -1}
     running = asyncio.ensure_future(play.registration.run())
@@ -300,3 +308,45 @@ async def test_a_table_that_no_frame_holds_is_said_and_ends_nothing(
     await play.registration.register_once()
     assert play.registration.is_registered == {"ns:1": False} and play.servers.take() == []
     assert "have fewer topics" in caplog.text
+
+
+async def test_a_name_server_that_hangs_delays_neither_the_others_nor_answers_that_wait_for_them() -> None:
+    play = Play("up:1", "hangs:1", timeout_s=30.0)
+    play.servers.hangs = {"hangs:1"}
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["up:1"])
+    play.servers.take()
+    play.topics.put(TopicConfig("orders"))
+    await until(lambda: ("up:1", RequestCode.REGISTER_TOPIC_IN_NAMESRV) in play.servers.take())
+    play.registration.stand_as(0, 8)
+    await until(lambda: ("up:1", RequestCode.REGISTER_BROKER) in play.servers.take())
+    assert not play.registration.is_registered["hangs:1"]
+    running.cancel()
+    await asyncio.wait({running})
+
+
+async def test_one_that_does_not_answer_in_time_gets_more_time_and_is_not_waited_for() -> None:
+    play = Play("slow:1", timeout_s=0.01)
+    play.servers.hangs = {"slow:1"}
+    for _ in range(5):
+        await play.registration.register_once()
+    assert play.servers.timeouts == [0.01, 0.02, 0.04, 0.08, 0.08]
+    play.topics.put(TopicConfig("orders"))
+    caught_up = asyncio.ensure_future(play.registration.caught_up())
+    await asyncio.sleep(0)
+    assert caught_up.done()
+    play.servers.hangs = set()
+    await play.registration.register_once()
+    await play.registration.register_once()
+    assert play.registration.is_registered == {"slow:1": True} and play.servers.timeouts[-1] == 0.01
+
+
+async def test_name_servers_share_one_encoding_and_nobody_gets_one_from_before_a_change() -> None:
+    play = Play("a:1", "b:1")
+    await play.registration.register_once()
+    first = [command.body for _, command in play.servers.asked]
+    assert first[0] is first[1]
+    play.servers.take()
+    play.topics.put(TopicConfig("orders"))
+    await play.registration.register_once()
+    assert all(b"orders" in command.body for _, command in play.servers.asked)

@@ -56,8 +56,9 @@ from gantry.broker.part_settings import (
 from gantry.broker.parts import Parts, Serving
 from gantry.broker.periodic import DELIVERY, REVIVE
 from gantry.broker.periodic import table as job_table
+from gantry.broker.permitted_topics import PermittedTopics
 from gantry.broker.pops import assignments, make_pops
-from gantry.broker.registration import PermittedTopics, RegistrationTask
+from gantry.broker.registration import RegistrationTask
 from gantry.broker.releasing import Releasing
 from gantry.broker.requests.activity import Activity
 from gantry.broker.requests.admin import AdminHandlers

@@ -9,7 +9,7 @@ from dataclasses import replace
 from gantry.append.acks import AckLimits
 from gantry.append.admit import MessageLimits
 from gantry.append.batch import MessageStamp
-from gantry.broker.registration import BrokerIdentity
+from gantry.broker.registration_body import BrokerIdentity
 from gantry.broker.settings.config import HOT, BrokerConfig, Role
 from gantry.broker.settings.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
 from gantry.broker.settings.ports import VIP_NONE, Addresses
