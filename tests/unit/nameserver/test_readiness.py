@@ -59,9 +59,9 @@ def test_one_that_lost_its_brokers_is_not_ready_until_they_are_back(how: str) ->
 def test_one_whose_last_broker_said_goodbye_was_told_that_there_are_none() -> None:
     table = RouteTable()
     table.register(registration(), FIRST, 0)
-    table.unregister("C", "b-x", "10.0.0.9:10911")
+    table.unregister("C", "b-x", "10.0.0.9:10911", FIRST)
     assert not ready(table, 1)
-    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.unregister("C", "b-a", "10.0.0.1:10911", FIRST)
     assert ready(table, 2)
     table.register(slave(), FIRST, 3)
     assert not ready(table, 10**9)

@@ -140,7 +140,7 @@ def test_a_group_with_acting_master_becomes_read_only_when_its_master_leaves() -
     table = RouteTable()
     table.register(registration(acting_master=True), LINK, 0)
     table.register(slave(acting_master=True), LINK, 0)
-    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
     assert perms(table) == {"b-a": 4}
 
 
@@ -149,13 +149,13 @@ def test_the_last_member_takes_its_group_and_its_queues_along() -> None:
     table.register(registration(), LINK, 0)
     table.register(slave(), LINK, 0)
     table.register(registration(broker_name="b-b", address="10.0.1.1:10911"), LINK, 0)
-    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
     route = table.route("T")
     assert route is not None
     assert [broker.addresses for broker in route.brokers] == [{1: "10.0.0.2:10911"}, {0: "10.0.1.1:10911"}]
-    table.unregister("C", "b-a", "10.0.0.2:10911")
+    table.unregister("C", "b-a", "10.0.0.2:10911", LINK)
     assert perms(table) == {"b-b": 6}
-    table.unregister("C", "b-b", "10.0.1.1:10911")
+    table.unregister("C", "b-b", "10.0.1.1:10911", LINK)
     assert (table.topics(), table.clusters(), table.live_count) == ([], {}, 0)
 
 
@@ -193,6 +193,36 @@ def test_a_closed_connection_ends_what_registered_on_it_last_and_nothing_else() 
     assert table.topics() == []
 
 
+def test_a_goodbye_that_is_late_does_not_end_the_next_life() -> None:
+    table = RouteTable()
+    old, new = object(), object()
+    table.register(registration(), old, 0)
+    table.register(registration(), new, 1)
+    table.unregister("C", "b-a", "10.0.0.1:10911", old)
+    assert perms(table) == {"b-a": 6}
+    table.unregister("C", "b-a", "10.0.0.1:10911", new)
+    assert perms(table) == {}
+
+
+def test_an_address_belongs_to_the_group_that_it_registered_for_last() -> None:
+    """A machine is gone without a word, and a broker of another group gets its address."""
+    table = RouteTable()
+    old, other, next_master = object(), object(), object()
+    table.register(registration(version=DataVersion(1, 3, 1)), old, 0)
+    stock = registration(broker_name="stock", version=DataVersion(1, 9, 1), topics=topics("S", "TBW102"))
+    table.register(stock, other, 1)
+    assert perms(table) == {} and perms(table, "S") == {"stock": 6}
+    # The epoch of the other group says nothing about who leads this one.
+    promoted = registration(address="10.0.0.2:10911", version=DataVersion(1, 4, 1))
+    table.register(promoted, next_master, 2)
+    assert members(table) == {0: "10.0.0.2:10911"}
+    table.connection_closed(old)
+    table.unregister("C", "b-a", "10.0.0.1:10911", other)
+    assert members(table) == {0: "10.0.0.2:10911"} and perms(table, "S") == {"stock": 6}
+    table.connection_closed(other)
+    assert perms(table, "S") == {} and perms(table) == {"b-a": 6}
+
+
 def test_write_permission_is_taken_and_given_by_group() -> None:
     table = RouteTable()
     table.register(registration(), LINK, 0)
@@ -228,7 +258,7 @@ def test_mappings_of_topics_that_the_broker_has_not_are_not_kept() -> None:
     table.register(registration(mappings={"T": {"topic": "T"}, "elsewhere": {"topic": "elsewhere"}}), LINK, 0)
     table.register(registration(broker_name="b-b", address="10.0.0.3:10911"), LINK, 0)
     assert (table.mappings("T"), table.mappings("elsewhere")) == ({"b-a": {"topic": "T"}}, {})
-    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
     assert table.mappings("T") == {}
 
 
@@ -262,7 +292,7 @@ def test_zone_mappings_and_filter_servers_are_passed_on() -> None:
     assert route.brokers[0].zone == "z1"
     assert table.mappings("T") == {"b-a": {"topic": "T"}}
     assert route.filter_servers == {"10.0.0.1:10911": ["10.0.0.1:5555"]}
-    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
     assert table.mappings("T") == {}
 
 
@@ -309,7 +339,7 @@ def test_a_sealed_master_gives_its_id_back_and_its_queues_stay_for_readers() -> 
 def test_epochs_are_forgotten_with_the_last_member() -> None:
     table = RouteTable()
     table.register(registration(version=DataVersion(1, 5, 0)), LINK, 0)
-    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
     table.register(registration(version=DataVersion(1, 0, 0)), LINK, 0)
     assert members(table) == {0: "10.0.0.1:10911"}
 

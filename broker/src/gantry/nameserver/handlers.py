@@ -116,9 +116,10 @@ class NameServerHandlers:
         refused = self._table.register_topic(header.text("topic"), queues, header.text("brokerAddr"))
         return reply(command) if refused is None else refusal(command, refused)
 
-    def _unregister(self, _: Connection, command: Command) -> Command:
+    def _unregister(self, connection: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)
-        self._table.unregister(header.text("clusterName"), header.text("brokerName"), header.text("brokerAddr"))
+        names = (header.text("clusterName"), header.text("brokerName"), header.text("brokerAddr"))
+        self._table.unregister(*names, connection)
         return reply(command)
 
     def _query_version(self, _: Connection, command: Command) -> Command:

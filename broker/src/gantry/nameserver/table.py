@@ -16,6 +16,10 @@ the details (facts 3.1):
        master, which then may not be written to; and only when the version differs
     5  topics that a registration no longer names stay, unless configured otherwise
 
+Unlike there, an address belongs to one group: when it registers under another name (a renamed broker, an address that
+a machine lost and another one got), the former group loses it.  RocketMQ lists it under both for ever.  And a broker
+unregisters only on the connection of its last registration: a goodbye that is late does not end its next life.
+
 A single topic (REGISTER_TOPIC_IN_NAMESRV, 217) is taken for groups that are known.  If its sender tells an address, it
 has to be the master's.
 
@@ -99,6 +103,7 @@ class _Live:
     version: DataVersion
     link: object
     ha_address: str
+    group: str
 
 
 class RouteTable:
@@ -121,6 +126,9 @@ class RouteTable:
         refusal = self._refusal_of(news)
         if refusal is not None:
             return refusal
+        known_as = self._live.get((news.cluster, news.address))
+        if known_as is not None and known_as.group != news.broker_name:
+            self._forget(news.cluster, known_as.group, news.address)
         if self._is_outdated(news):
             return Registered()
         if self._is_overruled(news):
@@ -140,7 +148,9 @@ class RouteTable:
         self._take_topics(news, group, is_first, forget_missing)
         if not self._live:
             self.since_ms, self.was_emptied_in_order = now_ms, False
-        self._live[(news.cluster, news.address)] = _Live(now_ms, news.timeout_ms, news.version, link, news.ha_address)
+        self._live[(news.cluster, news.address)] = _Live(
+            now_ms, news.timeout_ms, news.version, link, news.ha_address, news.broker_name
+        )
         if news.filter_servers:
             self._filter_servers[news.address] = news.filter_servers
         else:
@@ -162,11 +172,16 @@ class RouteTable:
             self._queues.setdefault(topic, {}).update({data.broker_name: data for data in queues})
         return None
 
-    def unregister(self, cluster: str, broker_name: str, address: str) -> None:
-        """Remove a broker's address; with the last address of a group its queues are removed too."""
-        was_known = (cluster, address) in self._live
+    def unregister(self, cluster: str, broker_name: str, address: str, link: object) -> None:
+        """Remove a broker's address; with the last address of a group its queues are removed too.
+
+        Nothing happens when the address has registered on another connection since: that is the broker's next life.
+        """
+        live = self._live.get((cluster, address))
+        if live is not None and (live.link is not link or live.group != broker_name):
+            return
         self._forget(cluster, broker_name, address)
-        if was_known and not self._live:
+        if live is not None and not self._live:
             self.was_emptied_in_order = True
 
     def _forget(self, cluster: str, broker_name: str, address: str) -> None:
@@ -352,10 +367,9 @@ class RouteTable:
         return Registered() if live is None or address is None else Registered(live.ha_address, address)
 
     def _unregister_all(self, keys: Iterable[tuple[str, str]]) -> list[str]:
-        owners = {address: group.name for group in self._groups.values() for address in group.addresses.values()}
         gone = list(keys)
         for cluster, address in gone:
-            self._forget(cluster, owners.get(address, ""), address)
+            self._forget(cluster, self._live[cluster, address].group, address)
         return [address for _, address in gone]
 
     def _drop_queues(self, broker_name: str) -> None:
