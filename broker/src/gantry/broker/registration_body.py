@@ -48,7 +48,7 @@ class RegistrationSource:
         return self._topics.get(topic)
 
     def note_change(self) -> None:
-        """Encode the table again for whoever asks from now on."""
+        """Encode the table again for all who ask from now on."""
         self._changes += 1
 
     def stand_as(self, broker_id: int, epoch: int) -> None:

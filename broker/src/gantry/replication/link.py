@@ -29,6 +29,7 @@ from gantry.replication.haproof import Keys
 from gantry.replication.link_ends import LinkWaits, SlaveEnd
 from gantry.replication.slave import Following
 from gantry.transport.addresses import split_address
+from gantry.transport.lookups import connect
 from gantry.wire import ha
 
 log = logging.getLogger("gantry.replication")
@@ -299,15 +300,15 @@ class Connector:
     async def _connect(self, address: str, machine: Following) -> SlaveLink | None:
         """Return a link; None when another master was named before this one answered."""
         host, port = split_address(address)
-        loop, silence_s = asyncio.get_running_loop(), self.waits.silence_s
+        silence_s = self.waits.silence_s
         connecting = asyncio.ensure_future(
-            loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock, silence_s), host, port)
+            connect(lambda: SlaveLink(machine, self._sink, self.clock, silence_s), host, port)
         )
         hurried = asyncio.ensure_future(self._is_hurried.wait())
         try:
             await asyncio.wait({connecting, hurried}, timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
             if connecting.done():
-                return connecting.result()[1]
+                return connecting.result()
             if hurried.done():
                 return None
             raise TimeoutError

@@ -31,6 +31,7 @@ from gantry.transport import forked
 from gantry.transport.addresses import split_address
 from gantry.transport.connection import Connection
 from gantry.transport.limits import ConnectionLimits
+from gantry.transport.lookups import connect
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
@@ -186,11 +187,10 @@ class RemotingClient:
             raise UnreachableError(f"{address}: no connection within {timeout_s:g} s") from None
 
     async def _connect(self, address: str) -> Connection:
-        loop = asyncio.get_running_loop()
         try:
             host, port = split_address(address)
             async with asyncio.timeout(self._connect_s):
-                _, connection = await loop.create_connection(self._make_connection, host, port)
+                connection = await connect(self._make_connection, host, port)
         except (OSError, TimeoutError, ConfigError) as error:
             self._let_rest(address)
             raise UnreachableError(f"{address}: {str(error) or 'no connection in time'}") from error

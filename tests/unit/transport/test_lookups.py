@@ -1,0 +1,105 @@
+"""A name that nobody answers for delays no other name, and costs one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from gantry.errors import OutcomeUnknownError, UnreachableError
+from gantry.transport import lookups
+from gantry.transport.client import RemotingClient
+from gantry.wire.command import request
+from testkit.patience import HANG_S
+from testkit.turning import until
+
+
+class Resolver:
+    """The system's: it knows `near`, and says nothing about names that begin with `hangs` until it is opened."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.open = threading.Event()
+
+    def getaddrinfo(self, name: str, *_: Any, **__: Any) -> list[Any]:
+        self.asked.append(name)
+        if name.startswith("hangs"):
+            self.open.wait(60)
+        if name != "near":
+            raise socket.gaierror(f"{name} is not known")
+        family, kind = socket.AF_INET, socket.SOCK_STREAM
+        return [(family, kind, 6, "", ("127.0.0.99", 0)), (family, kind, 6, "", ("127.0.0.1", 0))]
+
+
+@pytest.fixture
+def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
+    found = Resolver()
+    monkeypatch.setattr(socket, "getaddrinfo", found.getaddrinfo)
+    yield found
+    found.open.set()
+
+
+class Taker(asyncio.Protocol):
+    """Hangs up when it has read something, or its other side has hung up."""
+
+    transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.transport.close()
+
+
+@asynccontextmanager
+async def listening() -> AsyncIterator[int]:
+    server = await asyncio.get_running_loop().create_server(Taker, "127.0.0.1", 0)
+    async with server:
+        yield server.sockets[0].getsockname()[1]
+    await asyncio.sleep(0)  # its connections end
+
+
+async def test_names_that_hang_delay_no_other_name_and_are_looked_up_once(resolver: Resolver) -> None:
+    async with listening() as port:
+        waiting = [asyncio.ensure_future(lookups.connect(Taker, f"hangs{n % 20}", port)) for n in range(60)]
+        await asyncio.sleep(0)
+        for given_up in waiting[20:]:
+            given_up.cancel()
+        taker = await lookups.connect(Taker, "near", port)  # the first of its addresses refuses
+        await until(lambda: len(resolver.asked) == 21)
+        assert sorted(resolver.asked) == sorted(["near", *(f"hangs{n}" for n in range(20))])
+        resolver.open.set()
+        for outcome in await asyncio.gather(*waiting[:20], return_exceptions=True):
+            assert isinstance(outcome, OSError) and "not known" in str(outcome)
+        taker.transport.write(b"bye")
+        await until(taker.transport.is_closing)
+
+
+async def test_a_client_that_gives_up_names_reaches_the_others(resolver: Resolver) -> None:
+    client = RemotingClient(connect_s=0.01)
+    for number in range(10):
+        with pytest.raises(UnreachableError):
+            await client.invoke(f"hangs{number}:1", request(105, {}), 0.01)
+    await client.close()
+    client = RemotingClient()
+    async with listening() as port:
+        with pytest.raises(OutcomeUnknownError):
+            await client.invoke(f"near:{port}", request(105, {}), HANG_S)
+    await client.close()
+
+
+async def test_so_many_names_at_once_and_no_more(resolver: Resolver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "_NAMES_AT_ONCE", 2)
+    waiting = [asyncio.ensure_future(lookups.addresses(name)) for name in ("hangs-a", "hangs-b")]
+    await asyncio.sleep(0)
+    with pytest.raises(OSError, match="look at the resolver"):
+        await lookups.addresses("near")
+    resolver.open.set()
+    await asyncio.wait(waiting)
+    assert await lookups.addresses("near") == ["127.0.0.99", "127.0.0.1"]
