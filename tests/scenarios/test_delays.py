@@ -212,13 +212,17 @@ def test_a_moment_is_the_wall_clocks_also_when_that_is_set_back() -> None:
     assert play.visible() == [b"old", b"new"]
 
 
-def test_setting_the_clock_forwards_delivers_what_is_due_by_it() -> None:
+def test_setting_the_clock_forwards_delivers_moments_and_a_start_then_also_durations() -> None:
     play = DelayPlay()
     play.send(b"level", DELAY="18")
     play.send(b"time", TIMER_DELAY_SEC="172800")
+    play.send(b"moment", TIMER_DELIVER_MS=str(play.clock.now_ms() + 2 * DAY_MS))
     play.clock.jump(3 * DAY_MS)
     play.pass_ms(100)
-    assert sorted(play.visible()) == [b"level", b"time"]
+    assert play.visible() == [b"moment"]
+    play.kill()
+    play.pass_ms(100)
+    assert sorted(play.visible()) == [b"level", b"moment", b"time"]
 
 
 def test_a_topic_that_only_delayed_messages_were_sent_to_survives_a_crash_before_it_was_saved() -> None:

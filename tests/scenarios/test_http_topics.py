@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from queue import Queue
@@ -23,14 +23,16 @@ from testkit.process import GantryProcess
 KEY = "9f3c1d5a7b8e2064c1f09a8d7e6b5c4a39f3c1d5a7b8e2064c1f09a8d7e6b5c4\n"
 
 
-def server(folder: Path, nameserver: tuple[str, int], *flags: str) -> GantryProcess:
+def server(
+    folder: Path, nameserver: tuple[str, int], *flags: str, environment: Mapping[str, str] | None = None
+) -> GantryProcess:
     """Start one more `gantry queues`, with the keys that all of them have."""
     keys = folder.with_name("handle.key")
     keys.write_text(KEY)
     keys.chmod(0o600)
     command = [sys.executable, "-m", "gantry.cli.main", "queues", "--namesrv", "{}:{}".format(*nameserver)]
     command += ["--queues-port", "0", "--http-port", "-1", "--handle-key-file", str(keys), *flags]
-    return GantryProcess(folder, command=command)
+    return GantryProcess(folder, environment=environment, command=command)
 
 
 @pytest.fixture(scope="module")

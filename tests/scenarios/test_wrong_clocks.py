@@ -18,6 +18,14 @@ from testkit.simclock import HOUR_MS, SECOND_MS, SKEWS_MS
 from testkit.transactionplay import TransactionPlay
 
 BACK_MS = [skew_ms for skew_ms in SKEWS_MS if skew_ms < 0]
+# A start does not know how far the clock was set forwards while nobody looked.
+SET_MS = [(skew_ms, "") for skew_ms in SKEWS_MS if skew_ms > 0]
+
+
+def set_clock(*stops: str) -> pytest.MarkDecorator:
+    """Set the clock back, also before a start of each of these kinds, and forwards while the broker runs."""
+    backwards = [(back_ms, stop) for back_ms in BACK_MS for stop in ("", *stops)]
+    return pytest.mark.parametrize(("skew_ms", "stop"), [*backwards, *SET_MS])
 
 
 @pytest.mark.parametrize("flush", [Flush.ASYNC, Flush.SYNC])
@@ -64,15 +72,14 @@ def pass_durably(play: DelayPlay, milliseconds: int) -> None:
 DURATIONS = [{"DELAY": "2"}, {"TIMER_DELAY_SEC": "5"}, {"TIMER_DELAY_MS": "5000"}]
 
 
-@pytest.mark.parametrize("stop", ["", "reopen", "kill", "crash"])
+@set_clock("reopen", "kill", "crash")
 @pytest.mark.parametrize("pairs", DURATIONS, ids=lambda pairs: next(iter(pairs)))
-@pytest.mark.parametrize("back_ms", BACK_MS)
-def test_a_delay_lasts_as_long_when_the_clock_is_set_back(back_ms: int, pairs: dict[str, str], stop: str) -> None:
+def test_a_delay_lasts_as_long_when_the_clock_is_set(skew_ms: int, pairs: dict[str, str], stop: str) -> None:
     play = DelayPlay()
     play.send(b"before", **pairs)
     play.pass_ms(2 * SECOND_MS)
     play.store._flush.finish()
-    play.clock.jump(back_ms)
+    play.clock.jump(skew_ms)
     if stop:
         getattr(play, stop)()
     play.send(b"behind", queue_id=1, **pairs)
@@ -158,16 +165,15 @@ def test_a_message_of_a_level_is_carried_on_for_no_longer_than_its_level() -> No
     assert play.visible() == [b"x"]
 
 
-@pytest.mark.parametrize("stop", ["", "reopen", "kill", "crash"])
-@pytest.mark.parametrize("back_ms", BACK_MS)
-def test_a_lease_lasts_as_long_when_the_clock_is_set_back(back_ms: int, stop: str) -> None:
+@set_clock("reopen", "kill", "crash")
+def test_a_lease_lasts_as_long_when_the_clock_is_set(skew_ms: int, stop: str) -> None:
     play = PopPlay(Flush.SYNC)
     play.send(b"x")
     play.flush()
     reply = play.ask_now(pop_request(invisible_ms=3_000))
     assert [one.body for one in popped(reply)] == [b"x"]
     play.pass_ms(1_000)
-    play.clock.jump(back_ms)
+    play.clock.jump(skew_ms)
     if stop:
         getattr(play, stop)()
     pass_durably(play, 1_500)
@@ -177,11 +183,12 @@ def test_a_lease_lasts_as_long_when_the_clock_is_set_back(back_ms: int, stop: st
 
 
 @pytest.mark.parametrize("leap_ms", SKEWS_MS)
-def test_retention_deletes_nothing_early_when_the_clock_is_set(leap_ms: int) -> None:
+def test_retention_deletes_in_time_when_the_clock_is_set(leap_ms: int) -> None:
     play = DelayPlay(segment_bytes=1 << 16)
     for number in range(8):
         play.send(b"%d" % number * 20_000)
     play.store._flush.finish()
+    _retain(play)
     play.clock.advance(71 * HOUR_MS)
     play.steady.look()
     play.clock.jump(leap_ms)
@@ -189,7 +196,25 @@ def test_retention_deletes_nothing_early_when_the_clock_is_set(leap_ms: int) -> 
     assert play.store.reader.log_start == 0
     play.clock.advance(2 * HOUR_MS)
     _retain(play)
-    assert (play.store.reader.log_start > 0) == (leap_ms >= -HOUR_MS), "set back, it is deleted later by as much"
+    assert play.store.reader.log_start > 0, "nor late"
+
+
+@pytest.mark.parametrize("leap_ms", SKEWS_MS)
+def test_what_was_written_behind_a_leap_of_the_clock_is_kept_as_long(leap_ms: int) -> None:
+    play = DelayPlay(segment_bytes=1 << 16)
+    for when in ("before", "behind"):
+        for number in range(8):
+            play.send(b"%d" % number * 20_000, topic=when)
+        play.store._flush.finish()
+        _retain(play)
+        if when == "before":
+            play.clock.advance(40 * HOUR_MS)
+            play.steady.look()
+            play.clock.jump(leap_ms)
+    play.clock.advance(33 * HOUR_MS)
+    _retain(play)
+    low, _ = play.store.queue_range("behind", 0) or (0, 0)
+    assert play.store.reader.log_start > 0 and low == 0
 
 
 def _retain(play: DelayPlay) -> None:
@@ -207,17 +232,64 @@ def test_a_pop_gets_messages_whatever_its_client_s_clock_is(ahead_ms: int) -> No
     assert [one.body for one in popped(reply)] == [b"x"]
 
 
-@pytest.mark.parametrize("stop", ["", "crash"])
-@pytest.mark.parametrize("back_ms", BACK_MS)
-def test_an_orderly_batch_lasts_as_long_when_the_clock_is_set_back(back_ms: int, stop: str) -> None:
+@set_clock("crash")
+def test_an_orderly_batch_lasts_as_long_when_the_clock_is_set(skew_ms: int, stop: str) -> None:
     play = OrderPlay()
     play.message(b"x")
     assert [one.body for one in play.taken()] == [b"x"]
     play.clock.advance(INVISIBLE_MS // 2)
-    play.clock.jump(back_ms)
+    play.steady.look()
+    play.clock.jump(skew_ms)
     if stop:
         getattr(play, stop)()
     play.clock.advance(INVISIBLE_MS // 2 - 100)
     assert play.taken() == []
     play.clock.advance(round(INVISIBLE_MS * 0.62) + 100)
     assert [one.body for one in play.taken()] == [b"x"]
+
+
+@pytest.mark.parametrize("skew_ms", [skew_ms for skew_ms, _ in SET_MS])
+def test_another_time_of_an_orderly_message_counts_from_the_change_on(skew_ms: int) -> None:
+    play = OrderPlay()
+    play.message(b"x")
+    (one,) = play.taken()
+    play.steady.look()
+    play.clock.jump(skew_ms)
+    play.change(one, 5_000)
+    play.clock.advance(4_900)
+    assert play.taken() == []
+    play.clock.advance(200)
+    assert [one.body for one in play.taken()] == [b"x"]
+
+
+def test_a_recalled_message_of_a_level_stays_recalled_when_the_clock_is_set_forwards() -> None:
+    """The cancel is due by the clock before the level's message is."""
+    play = DelayPlay()
+    play.send(b"kept", DELAY="9")  # 5 minutes
+    key = play.send(b"recalled", DELAY="9").key
+    play.clock.jump(180 * SECOND_MS)
+    play.pass_ms(100)
+    assert play.ask(RequestCode.CANCEL_DELAYED, id=key).code == 0
+    play.pass_ms(200 * SECOND_MS)
+    play.send(b"timed", TIMER_DELAY_MS="1000", queue_id=1)
+    play.pass_ms(2 * SECOND_MS)
+    assert play.visible() == [b"timed"], "a late level keeps up no time"
+    play.store._flush.finish()
+    play.kill()
+    play.pass_ms(200 * SECOND_MS)
+    assert play.visible() == [b"kept", b"timed"]
+
+
+def test_a_held_message_can_be_cancelled_and_stays_cancelled() -> None:
+    play = DelayPlay()
+    key = play.send(b"x", TIMER_DELAY_SEC="600").key
+    play.clock.jump(HOUR_MS)
+    play.pass_ms(2 * SECOND_MS)
+    assert play.service.pending == 1 and play.visible() == []
+    assert play.ask(RequestCode.CANCEL_DELAYED, id=key).code == 0
+    assert play.ask(RequestCode.CANCEL_DELAYED, id=key).code != 0
+    play.pass_ms(5 * SECOND_MS)
+    play.store._flush.finish()
+    play.kill()
+    play.pass_ms(700 * SECOND_MS)
+    assert play.visible() == [] and play.service.pending == 0

@@ -1,22 +1,11 @@
-"""The Python side of shim/diskshim.c: compile it, steer it, read what it wrote down.
-
-Compiled once per source text into the tests' cache folder.  A machine without a C compiler skips, and CI fails.
-"""
+"""The Python side of shim/diskshim.c: steer it, read what it wrote down."""
 
 from __future__ import annotations
 
-import hashlib
-import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
-
-_SOURCE = Path(__file__).parent / "shim" / "diskshim.c"
-_CACHE = Path(__file__).parents[2] / ".cache" / "diskshim"
-_FLAGS = ("-Wall", "-Wextra", "-Werror", "-O1", "-shared", "-fPIC")
+from testkit.shims import build
 
 
 class Event(NamedTuple):
@@ -31,21 +20,6 @@ class Event(NamedTuple):
     failed: int = 0
 
 
-def build() -> Path:
-    """The compiled shim."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("missing a C compiler (apt install gcc)")
-    name = hashlib.sha256(_SOURCE.read_bytes()).hexdigest()[:16]
-    library = _CACHE / f"diskshim-{name}.so"
-    if not library.exists():
-        _CACHE.mkdir(parents=True, exist_ok=True)
-        unfinished = library.with_suffix(f".{os.getpid()}")
-        subprocess.run([compiler, *_FLAGS, "-o", str(unfinished), str(_SOURCE), "-ldl"], check=True)
-        unfinished.rename(library)
-    return library
-
-
 class DiskShim:
     """One shim for one process; `environment` goes into the process that is to be watched."""
 
@@ -54,7 +28,7 @@ class DiskShim:
         self._log = folder / "log"
         self._control = folder / "control"
         self.environment = {
-            "LD_PRELOAD": str(build()),
+            "LD_PRELOAD": str(build("diskshim")),
             "DISKSHIM_LOG": str(self._log),
             "DISKSHIM_CONTROL": str(self._control),
         }

@@ -11,7 +11,8 @@ The steady clock is the wall clock as long as that goes on evenly.  Where the wa
 goes on from where it was, a little slower, until the wall clock has caught up.  It never begins before the last store
 time of the log, so a stored time is never ahead of it, also after a start.  So what lasts three seconds by it ends
 after three seconds, whatever happens to the wall clock.  Where the wall clock is set forwards, the steady clock
-follows, and remembers the leap, so that `elapsed_ms` does not count it.
+follows, because store times are what people look for, and remembers the leap: `elapsed_ms` and its like do not count
+it.  So a duration lasts also over a leap forwards, as long as the process lives.
 """
 
 from __future__ import annotations
@@ -70,6 +71,7 @@ class SteadyClock:
         self._last_ms = self._at_ms
         self.is_ahead = False  # the wall clock was set back: moments wait for it
         self._leaps: list[tuple[int, int]] = []  # (the steady time before it, ms) of each leap forwards, ascending
+        self.leap_count = 0  # since the process began
 
     def now_ms(self) -> int:
         """Return the steady time in milliseconds since the epoch; never goes back."""
@@ -101,6 +103,7 @@ class SteadyClock:
     def _remember(self, before_ms: int, leap_ms: int) -> None:
         if leap_ms > _LEAP_MS:
             self._leaps = [*self._leaps[1 - _LEAPS_MAX :], (before_ms, leap_ms)]
+            self.leap_count += 1
 
     def elapsed_ms(self, since_ms: int) -> int:
         """Return how long ago a steady time of this store was, leaps of this process left out; at least 0."""
@@ -114,6 +117,26 @@ class SteadyClock:
                 break
             passed_ms -= leap_ms
         return max(0, passed_ms)
+
+    def time_of(self, since_ms: int) -> int:
+        """Return the present time for what began at this steady time: without the leaps since then."""
+        return since_ms + self.elapsed_ms(since_ms)
+
+    def left_ms(self, since_ms: int, until_ms: int) -> int:
+        """Return how much is left of what began at one steady time and would end at another; 0 when it is over."""
+        return max(0, until_ms - since_ms - self.elapsed_ms(since_ms))
+
+    def skipped_ms(self, lasts_ms: int, now_ms: int) -> int:
+        """Return how much of the last `lasts_ms` are leaps: what lasts so long ends by so much later than it says.
+
+        now_ms: what `look` returned.
+        """
+        skipped_ms = 0
+        for before_ms, leap_ms in reversed(self._leaps):
+            if now_ms - lasts_ms - skipped_ms >= before_ms + leap_ms:
+                break
+            skipped_ms += leap_ms
+        return skipped_ms
 
     def reach(self, store_ms: int) -> None:
         """Go on from this time if it is later: the last store time of a log, by this machine's clock or another's."""

@@ -8,6 +8,8 @@ Nothing is written while a lock lasts longer because of its owner: the batch in 
 master counts every owner as alive until it had the time to say so.  Handles stay valid, because the pop time is the
 same.
 
+Times of a batch go on from its pop time: where the clock was set forwards since then, they are behind it by as much.
+
 `ended` is called about ten times a second.  A queue whose owner lives is looked at again after 5 s; a pop that comes
 meanwhile asks by itself, so this only delays pops that wait when an owner went silent.
 """
@@ -17,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.pop.book import Queue
 from gantry.pop.order import OrderedBatch
 from gantry.pop.order_table import OrderTable
@@ -32,7 +34,7 @@ Keeps = Callable[[str, str, int], bool]
 class OrderLocks:
     """The locks of all batches, and a heap of their ends.  Loop thread only."""
 
-    def __init__(self, table: OrderTable, clock: Clock) -> None:
+    def __init__(self, table: OrderTable, clock: SteadyClock) -> None:
         self.keeps: Keeps = lambda owner, group, pop_ms: False
         self._table = table
         self._clock = clock
@@ -41,7 +43,7 @@ class OrderLocks:
 
     def is_locked(self, queue: Queue, batch: OrderedBatch, attempt_id: str = "") -> bool:
         """Return whether this attempt may get nothing of the queue now."""
-        return batch.is_locked(attempt_id, self._clock.now_ms()) or (
+        return batch.is_locked(attempt_id, self._clock.time_of(batch.pop_ms)) or (
             batch.is_renewable
             and not batch.is_repeated_by(attempt_id)
             and self.keeps(batch.owner, queue[0], batch.pop_ms)
@@ -64,8 +66,9 @@ class OrderLocks:
             batch = self._table.get(queue)
             if batch is None or not batch.outstanding:
                 continue
-            if batch.is_locked("", now_ms):
-                self.watch(queue, batch)
+            left_ms = batch.visible_at_ms - self._clock.time_of(batch.pop_ms)
+            if left_ms > 0:
+                self._look(queue, now_ms + left_ms)
             elif self.is_locked(queue, batch):
                 self._look(queue, now_ms + AGAIN_MS)
             else:

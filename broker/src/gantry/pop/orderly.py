@@ -245,9 +245,10 @@ class OrderlyPops:
 
     def change(self, queue: Queue, offset: int, pop_ms: int, invisible_ms: int) -> tuple[OrderVerdict, int] | Refusal:
         """Make a message of the batch visible after this time; return what became of it, and when that is."""
-        batch, visible_ms = self.table.get(queue), self._context.clock.now_ms() + invisible_ms
+        batch = self.table.get(queue)
         if batch is None:
             return self._of_no_batch(queue, offset), 0
+        visible_ms = self._context.clock.time_of(batch.pop_ms) + invisible_ms
         changed, verdict = batch.change(offset, pop_ms, visible_ms)
         if verdict is OrderVerdict.TAKEN:
             refused = self._change(queue, changed)
@@ -289,7 +290,8 @@ class OrderlyPops:
         for number, queue in enumerate(self.table.queues(), 1):
             batch = self.table.get(queue)
             if batch is not None and batch.owner == owner and batch.outstanding and group in ("", queue[0]):
-                yield self._change(queue, batch.released(self._context.clock.now_ms() + VISIBLE_AFTER_MS))
+                now_ms = self._context.clock.time_of(batch.pop_ms)
+                yield self._change(queue, batch.released(now_ms + VISIBLE_AFTER_MS))
             elif number % _QUEUES_AT_ONCE == 0:
                 yield None
 

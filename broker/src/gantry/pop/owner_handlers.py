@@ -47,12 +47,15 @@ class OwnerHandlers:
 
     def renews(self, lease: OpenLease, now_ms: int) -> int | None:
         """Return when a lease that is due ends instead, in ms; None: it ends now.  For `revive`."""
-        return self.owners.renewed_until(lease, self._service.context.clock.monotonic(), now_ms)
+        clock = self._service.context.clock
+        own_ms = clock.time_of(lease.key.pop_ms)
+        until_ms = self.owners.renewed_until(lease, clock.monotonic(), own_ms)
+        return None if until_ms is None else until_ms + now_ms - own_ms
 
     def keeps(self, client_id: str, group: str, pop_ms: int) -> bool:
         """Return whether an owner keeps what it popped in order at this time.  For `order_locks`."""
         clock = self._service.context.clock
-        return self.owners.keeps(client_id, group, pop_ms, clock.monotonic(), clock.now_ms())
+        return self.owners.keeps(client_id, group, pop_ms, clock.monotonic(), clock.time_of(pop_ms))
 
     def keep(self, connection: Connection, command: Command) -> Command:
         """KEEP_POP_OWNERS: note that a client lives."""

@@ -31,9 +31,12 @@ class Line:
         """Return the id of this level's queue in the schedule topic."""
         return self.level - 1
 
-    def is_due(self, offset: int, due_ms: int, now_ms: int, now_s: float) -> bool:
-        """Whether the message at this offset, due then by its entry, is to be delivered."""
-        if due_ms <= now_ms:
+    def is_due(self, offset: int, due_ms: int, now_ms: int, now_s: float, skipped_ms: int = 0) -> bool:
+        """Whether the message at this offset, due then by its entry, is to be delivered.
+
+        skipped_ms: by so much the clock was set forwards within the level's duration.
+        """
+        if due_ms <= now_ms - skipped_ms:
             return True
         if due_ms - now_ms <= self.delay_ms or due_ms == NEVER:
             return False

@@ -31,6 +31,7 @@ from gantry.schedule.book import UNDER_WAY_MAX, DelayBook, Flight
 from gantry.schedule.carrying import DelayCarrying
 from gantry.schedule.changes import PendingChanges
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
+from gantry.schedule.holding import Holding
 from gantry.schedule.linereads import LineReads
 from gantry.schedule.lines import NEVER, Line
 from gantry.schedule.places import RUN_BYTES_MAX, DelayedEntries, DelayedEntry, fitting
@@ -82,6 +83,7 @@ class DelayService:
         self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, clock, say)
         self.waiting = WaitingCounts(store.reader, self.book, topics, clock)
+        self._holding = Holding(store, self.book, self.places, self._undressing, clock)
         self.changes = PendingChanges(self.book, self.counts, store, gate, clock, self.waiting.went)
         self._carrying = DelayCarrying(store, gate, self.places, self._undressing, self.waiting, clock, say)
         self._file = ProgressFile(store, state, self.book, clock)
@@ -107,11 +109,13 @@ class DelayService:
         return self.book.timer.pending
 
     def is_pending(self, place: DelayedEntry) -> bool:
-        """Return whether a timer message is still to be delivered; right also after the clock was set back."""
+        """Return whether a timer message is still to be delivered; right also after the clock was set."""
         now_ms, timer = self._clock.now_ms(), self.book.timer
         self.book.advance(now_ms)
         if timer.moments.has(place.offset, place.due_ms):
             return place.due_ms > self._clock.wall_ms()
+        if timer.durations.has(place.offset, place.due_ms):
+            return True
         return place.due_ms > now_ms and timer.has(place.offset, place.due_ms)
 
     def is_over(self, topic: str, born_ms: int) -> bool:
@@ -133,19 +137,22 @@ class DelayService:
         # Now, because the clock may be set back before `rest_s` is called.
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
-        next_ms = min(self._heads_ms(), self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
-        rest_ms = min(next_ms - now_ms, self.book.timer.moments.first_ms() - self._clock.wall_ms())
+        next_ms = min(self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
+        heads = [line.head_ms + self._skipped_ms(line, now_ms) for line in self.book.lines.values()]
+        rest_ms = min([next_ms - now_ms, self._holding.rest_ms(), *[head_ms - now_ms for head_ms in heads]])
         self._quiet_until_s = self._clock.monotonic() + min(max(rest_ms, 0) / 1000, _QUIET_S)
 
     def _deliver_round(self) -> Generator[None, None, bool]:
         """Deliver what is due by now; return whether there was anything."""
-        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        now_ms, now_s = self._clock.look(), self._clock.monotonic()
+        self._holding.look()
         is_any = False
         for line in list(self.book.lines.values()):
             if line.head_ms <= now_ms + _AHEAD_MS:
                 self._line_reads.ready(line, now_ms, _BATCH)
-            while line.is_due(line.next, line.head_ms, now_ms, now_s) and self._can_deliver:
-                if not self._deliver_line(line, now_ms, now_s):
+            skipped_ms = self._skipped_ms(line, now_ms)
+            while line.is_due(line.next, line.head_ms, now_ms, now_s, skipped_ms) and self._can_deliver:
+                if not self._deliver_line(line, now_ms, now_s, skipped_ms):
                     break
                 is_any = True
                 yield
@@ -154,16 +161,20 @@ class DelayService:
             self._warm_up()
             yield
         while self._can_deliver:
-            # A cancel is due with its message.  It counts as done, for a start too, only behind a level that is late.
-            slot, offsets = timer.due(min(now_ms, self._heads_ms() - 1), _BATCH)
-            if not offsets or not (self._hold_moments(slot, offsets) or self._deliver_slot(slot, offsets)):
+            slot, offsets = timer.due(now_ms, _BATCH)
+            if not offsets or not (
+                self._holding.hold(slot, offsets, self._heads_ms()) or self._deliver_slot(slot, offsets)
+            ):
                 break
             is_any = True
             yield
-        while timer.moments.dues and self._can_deliver and self._deliver_moments():
+        while self._can_deliver and self._deliver_held():
             is_any = True
             yield
         return is_any
+
+    def _skipped_ms(self, line: Line, now_ms: int) -> int:
+        return self._clock.skipped_ms(line.delay_ms, now_ms)
 
     @property
     def _can_deliver(self) -> bool:
@@ -173,15 +184,16 @@ class DelayService:
         """Return when the first message of any level is due, in ms since the epoch."""
         return min([line.head_ms for line in self.book.lines.values()], default=NEVER)
 
-    def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
+    def _deliver_line(self, line: Line, now_ms: int, now_s: float, skipped_ms: int) -> bool:
         at_hand = self._line_reads.ready(line, now_ms, _BATCH)
         if not at_hand:
             return False
-        run = self.places.ready_of_line(line, at_hand, now_ms, RUN_BYTES_MAX)
+        run = self.places.ready_of_line(line, at_hand, now_ms - skipped_ms, RUN_BYTES_MAX)
         count, start = len(run), self._append_run(run, LEVEL)
         if start is None:
             found = self.places.of_line(line, at_hand)
-            dues = (n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, now_ms, now_s))
+            when = now_ms, now_s, skipped_ms
+            dues = (n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, *when))
             batch = fitting(found[: next(dues, None)])
             if not batch:
                 return False
@@ -207,37 +219,23 @@ class DelayService:
         self._fly(Flight(start, self._store.written.offset, None, first, slot - SLOT_MS + 1, slot))
         return True
 
-    def _hold_moments(self, slot: int, offsets: Sequence[int]) -> bool:
-        """Keep messages of a slot that is due, whose moment the wall clock has not reached because it was set back;
-        return whether there were any.
-        """
-        wall_ms = self._clock.wall_ms()
-        if slot <= wall_ms:
-            return False
-        found = [one for one in self.places.of_timer_all(offsets) if one is not None and one.due_ms > wall_ms]
-        dues_ms = {one.offset: one.due_ms for one in found if not one.is_lease and self._undressing.is_moment(one)}
-        if dues_ms:
-            self.book.timer.hold(slot, dues_ms)
-        return bool(dues_ms)
-
-    def _deliver_moments(self) -> bool:
-        """Deliver messages that were kept until their moment, which has come now; return whether there were any."""
-        timer = self.book.timer
-        due = timer.moments.take_due(self._clock.wall_ms(), _BATCH)
-        if not due:
-            return False
-        places = zip(due, self.places.of_timer_all([offset for offset, _ in due]), strict=True)
-        batch = fitting([place or DelayedEntry(0, 0, *one) for one, place in places])
-        start = self._append([place for place in batch if not place.is_cancel], TIMER)
-        gone = due[: 0 if start < 0 else len(batch)]
-        for offset, due_ms in due[len(gone) :]:
-            timer.moments.add(offset, due_ms)
-        if not gone:
-            return False
-        timer.pending -= len(gone)
-        first = min([offset for offset, _ in gone])
-        self._fly(Flight(start, self._store.written.offset, None, first, gone[0][1], gone[-1][1]))
-        return True
+    def _deliver_held(self) -> bool:
+        """Deliver messages that were held back and have come; return whether there were any."""
+        timer, is_any = self.book.timer, False
+        for held, due in self._holding.due(_BATCH, self._heads_ms()):
+            places = zip(due, self.places.of_timer_all([offset for offset, _ in due]), strict=True)
+            batch = fitting([place or DelayedEntry(0, 0, offset, one.due_ms) for (offset, one), place in places])
+            start = self._append([place for place in batch if not place.is_cancel], TIMER)
+            gone = due[: 0 if start < 0 else len(batch)]
+            for offset, one in due[len(gone) :]:
+                held.add(offset, one)
+            if not gone:
+                continue
+            timer.pending -= len(gone)
+            first, dues_ms = min([offset for offset, _ in gone]), [one.due_ms for _, one in gone]
+            self._fly(Flight(start, self._store.written.offset, None, first, min(dues_ms), max(dues_ms)))
+            is_any = True
+        return is_any
 
     def _append_run(self, run: Sequence[Place], kind: str, offsets: Sequence[int] = ()) -> int | None:
         """Append real messages as `_append` does; None, and nothing happened, when one needs a closer look.

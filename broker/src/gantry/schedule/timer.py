@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from gantry.schedule.moments import NEVER_MS, Moments
+from gantry.schedule.held import NEVER_MS, HeldBack, HeldUntil
 
 SLOT_MS = 10
 BUCKET_MS = 10_000
@@ -40,7 +40,9 @@ class Timer:
         self._moved = 0  # how many offsets of the first bucket have gone to near
         self._near: dict[int, deque[int]] = {}
         self._slots: list[int] = []  # a heap of the ends of near slots
-        self.moments = Moments()  # of what is due: kept until the wall clock has come to it
+        self.moments = HeldBack()  # of what is due: until the wall clock, in ms, has come to it
+        self.durations = HeldBack()  # of what is due: until it has passed by the monotonic clock, in ms
+        self._held = self.moments, self.durations
         self._lows: dict[int, int] = {}  # by near slot: the lowest offset that ever was in it
 
     def add(self, offset: int, due_ms: int) -> None:
@@ -123,29 +125,35 @@ class Timer:
             del self._near[slot], self._lows[slot]
             heappop(self._slots)
 
-    def hold(self, slot: int, dues_ms: Mapping[int, int]) -> None:
-        """Keep offsets of the slot that is due first until these moments of the wall clock."""
-        left = self._near[slot] = deque([offset for offset in self._near[slot] if offset not in dues_ms])
-        for offset, due_ms in dues_ms.items():
-            self.moments.add(offset, due_ms)
+    def hold(self, slot: int, moments: Mapping[int, HeldUntil], durations: Mapping[int, HeldUntil]) -> None:
+        """Hold back offsets of the slot that is due first."""
+        stay = moments.keys() | durations.keys()
+        left = self._near[slot] = deque([offset for offset in self._near[slot] if offset not in stay])
+        for held, some in zip(self._held, (moments, durations), strict=True):
+            for offset, until in some.items():
+                held.add(offset, until)
         if not left:
             del self._near[slot], self._lows[slot]
             heappop(self._slots)
 
     def has(self, offset: int, due_ms: int) -> bool:
         """Return whether this offset, due then, is pending."""
-        return self.moments.has(offset, due_ms) or self._find(offset, due_ms) is not None
+        return self._holding(offset, due_ms) is not None or self._find(offset, due_ms) is not None
+
+    def _holding(self, offset: int, due_ms: int) -> HeldBack | None:
+        return next((held for held in self._held if held.has(offset, due_ms)), None)
 
     def remove(self, offset: int, due_ms: int) -> bool:
         """Remove a pending offset that is due at this time; return False when it is not pending."""
-        is_held = self.moments.has(offset, due_ms)
-        found = None if is_held else self._find(offset, due_ms)
-        if found is None and not is_held:
+        held = self._holding(offset, due_ms)
+        if held is not None:
+            held.remove(offset)
+            self.pending -= 1
+            return True
+        found = self._find(offset, due_ms)
+        if found is None:
             return False
         self.pending -= 1
-        if found is None:
-            self.moments.remove(offset)
-            return True
         if isinstance(found, deque):
             found.remove(offset)
             if not found:
@@ -176,22 +184,22 @@ class Timer:
     def first_due_ms(self) -> int:
         """Return a time before which nothing pending is due."""
         near = self._slots[0] - SLOT_MS + 1 if self._slots else self.horizon_ms
-        near = min(near, self.moments.first_ms())
+        near = min(near, *[held.first_due_ms() for held in self._held])
         return min(near, self._buckets[0] * BUCKET_MS) if self._buckets else near
 
     def first_offset(self) -> int | None:
         """Return a lower bound of the pending offsets; None when nothing is pending.  Takes up to some milliseconds."""
         far = [offsets[0] for offsets in self._far.values() if offsets]
-        first = min([*far, *self._lows.values(), self.moments.first_offset()])
+        first = min([*far, *self._lows.values(), *[held.first_offset() for held in self._held]])
         return None if first == NEVER_MS else first
 
     def far_below(self, offset: int, count_max: int) -> Iterator[Sequence[int]]:
-        """Offsets below this one that are far or wait for the wall clock, in pieces of at most `count_max`.
+        """Offsets below this one that are far or held back, in pieces of at most `count_max`.
 
         Others may be added and any be removed between two pieces.  An empty piece gives way: so many buckets were
         looked at.
         """
-        held = self.moments.below(offset)
+        held = [one for some in self._held for one in some.below(offset)]
         for at in range(0, len(held), count_max):
             yield held[at : at + count_max]
         piece: list[int] = []

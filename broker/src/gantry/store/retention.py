@@ -27,6 +27,7 @@ from gantry.store.background import Worker
 from gantry.store.commitlog import CommitLog
 from gantry.store.disk import Disk
 from gantry.store.dropping import Dropping
+from gantry.store.segmentages import SegmentAges
 from gantry.store.settings import StoreSettings
 
 _PERIOD_S = 10.0
@@ -38,6 +39,14 @@ _PASSES_BY_HAND = 20
 # Forced removal gains nothing where nearly all that goes is copied to the log's end; then it pauses.
 _FUTILE_SHARE = 0.9
 _FUTILE_S = 600.0
+
+
+class _Looked(NamedTuple):
+    """What the housekeeper found: share of the disk in use, its bytes, and when files were written last."""
+
+    used: float
+    total_bytes: int
+    modified_ms: dict[str, int]
 
 
 class DiskView(NamedTuple):
@@ -96,6 +105,7 @@ class Retention:
         self._by_hand = 0  # passes at any hour that are left of an administrator's request
         self._wanted = 0  # what ends up to here is to go
         self._owed: list[Callable[[], int | None]] = []
+        self._ages = SegmentAges(clock)
         self.carried_bytes = 0  # copied to the log's end, and
         self._dropped_bytes = 0  # removed, since the last forced removal began
         self._futile_until_s = 0.0
@@ -113,11 +123,14 @@ class Retention:
     def tick(self, durable_end: int, now_ms: int) -> None:
         """Look at the disk when it is time; drop what is to go and may go."""
         if self._clock.monotonic() >= self._due_s and not self._is_looking:
-            outcome: list[DiskView] = []
+            outcome: list[_Looked] = []
             self._is_looking = True
-            if not self._housekeeper.submit(
-                self._look_at(durable_end, outcome), partial(self._looked, outcome, now_ms)
-            ):
+            durable = self._durable(durable_end)
+            oldest = durable[:SEGMENTS_MAX]
+            paths = [*oldest, *self._ages.unseen(durable[SEGMENTS_MAX:])]
+            self._ages.keep(durable)
+            looked = partial(self._looked, outcome, oldest, now_ms)
+            if not self._housekeeper.submit(partial(self._look, paths, outcome), looked):
                 self._is_looking = False
         if self._wanted > self._log.start:
             self._drop(durable_end)
@@ -146,37 +159,38 @@ class Retention:
 
     def survey(self, durable_end: int, done: Callable[[RetentionStatus | None], None]) -> None:
         """Look at the disk and tell what would go by hand now; None when that was not possible."""
-        outcome: list[DiskView] = []
+        outcome: list[_Looked] = []
+        paths = self._durable(durable_end)
 
         def looked(error: StoreError | None) -> None:
             if error is not None:
                 done(None)
                 return
             now_ms = self._clock.wall_ms()
-            seen = self._without_leaps(outcome[0], now_ms)
+            seen = self._view(outcome[0], paths, now_ms)
             expired = expired_count(seen, now_ms, self._settings)
             going = count_to_drop(seen, now_ms, True, self._settings)
-            done(RetentionStatus(outcome[0], self._log.start, self.owed_from(), expired, going))
+            by_disk = seen._replace(modified_ms=tuple(outcome[0].modified_ms.values()))
+            done(RetentionStatus(by_disk, self._log.start, self.owed_from(), expired, going))
 
-        if not self._housekeeper.submit(self._look_at(durable_end, outcome, None), looked):
+        if not self._housekeeper.submit(partial(self._look, paths, outcome), looked):
             done(None)
 
-    def _look_at(
-        self, durable_end: int, outcome: list[DiskView], count_max: int | None = SEGMENTS_MAX
-    ) -> Callable[[], None]:
-        """The job that looks at the oldest segments that may go by their place."""
-        durable = [segment.file.path for segment in self._log.segments if segment.end <= durable_end]
-        return partial(self._look, durable[:count_max], outcome)
+    def _durable(self, durable_end: int) -> list[str]:
+        """Return the segments that may go by their place, the oldest first."""
+        return [segment.file.path for segment in self._log.segments if segment.end <= durable_end]
 
-    def _look(self, oldest: Sequence[str], outcome: list[DiskView]) -> None:
+    def _look(self, paths: Sequence[str], outcome: list[_Looked]) -> None:
         total, free = self._disk.usage(self._settings.root)
-        modified = tuple(self._disk.modified_ms(path) for path in oldest)
-        outcome.append(DiskView(1 - free / total if total else 0.0, modified, total))
+        modified_ms = {path: self._disk.modified_ms(path) for path in paths}
+        outcome.append(_Looked(1 - free / total if total else 0.0, total, modified_ms))
 
-    def _looked(self, outcome: list[DiskView], now_ms: int, error: StoreError | None) -> None:
+    def _looked(
+        self, outcome: list[_Looked], oldest: Sequence[str], now_ms: int, error: StoreError | None
+    ) -> None:
         self._is_looking = False
         if error is None:
-            self.seen = self._without_leaps(outcome[0], now_ms)
+            self.seen = self._view(outcome[0], oldest, now_ms)
         self._due_s = self._clock.monotonic() + (_PERIOD_FULL_S if self.refuses_writes else _PERIOD_S)
         if error is not None:
             return
@@ -188,10 +202,11 @@ class Retention:
         self._by_hand = max(self._by_hand - 1, 0) if count else 0
         self._wanted = self._log.start + count * self._settings.segment_bytes if count else 0
 
-    def _without_leaps(self, seen: DiskView, wall_ms: int) -> DiskView:
-        """Return the view with times of writing that are as long ago as they are without leaps of the wall clock."""
-        since = [wall_ms - self._clock.passed_ms(at_ms, wall_ms) for at_ms in seen.modified_ms]
-        return seen._replace(modified_ms=tuple(since))
+    def _view(self, found: _Looked, oldest: Sequence[str], wall_ms: int) -> DiskView:
+        """Return the view with times of writing that are as long ago as they are, whatever the wall clock did."""
+        self._ages.note(found.modified_ms, wall_ms)
+        written = [self._ages.written_ms(path, wall_ms) for path in oldest]
+        return DiskView(found.used, tuple(written), found.total_bytes)
 
     def _forced(self, count: int) -> int:
         """Return how many of the oldest go whatever their age; 0 for a while after that gained nothing."""
