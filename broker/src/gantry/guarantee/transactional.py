@@ -39,6 +39,7 @@ from gantry.client.transaction import (
 from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError, RefusedError
 from gantry.guarantee.blocks import async_producer_block, producer_block
+from gantry.guarantee.checkages import CheckAges
 from gantry.guarantee.databases import AsyncDatabase, BlockingDatabase, Database
 from gantry.guarantee.dialects import dialect_of
 from gantry.guarantee.loopthread import LoopThread
@@ -77,6 +78,7 @@ class _Halves:
         self.rules = rules or TransactionalRules()
         self._say = statements(self.dialect, "named")
         self._clock = clock or SystemClock()
+        self._ages = CheckAges(self._clock)
         self._database = database
         settings = self.rules.settings
         self.producer = TransactionProducer(group, self._check, nameserver=nameserver, settings=settings, clock=clock)
@@ -97,7 +99,7 @@ class _Halves:
         status = await self._database.run(committed(self._say, half.message_id))
         if status:
             return Outcome.ROLLBACK if status == "void" else Outcome.COMMIT
-        age_ms = self._clock.now_ms() - half.born_ms
+        age_ms = self._ages.least_ms(half)
         return Outcome.ROLLBACK if age_ms > self.rules.running_max_s * 1000 else Outcome.UNKNOWN
 
 

@@ -31,6 +31,7 @@ REPLY_TTL_MS = "TTL"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
 TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
 TIMER_DELAY_MS = "TIMER_DELAY_MS"
+AGE_MS = "GANTRY_TX_AGE_MS"  # of a half, set by the client that is asked about it; never sent or stored
 
 _RESERVED = (
     "KEYS TAGS WAIT DELAY UNIQ_KEY CLUSTER MSG_REGION TRACE_ON BUYER_ID INSTANCE_ID __SHARDINGKEY EXTEND_UNIQ_INFO "
@@ -157,6 +158,12 @@ class StoredMessage:
     def is_unreadable(self) -> bool:
         """Whether its record is so damaged that only size and places are known; the body is all of it."""
         return bool(self.decode_error) and not self.offset_message_id
+
+    @property
+    def age_ms(self) -> int | None:
+        """Of a half whose outcome is asked for: how long its broker has had it; None where that does not say so."""
+        text = self.properties.get(AGE_MS, "")
+        return int(text) if text.isdecimal() else None
 
     @property
     def message_id(self) -> str:

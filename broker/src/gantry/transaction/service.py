@@ -275,7 +275,10 @@ class CheckService:
         self.counts.asked += 1
 
     def _question(self, half: OpenHalf, record: Record, facts: HalfFacts) -> tuple[dict[str, str], bytes]:
-        """Make header and body of request 39: the body is a whole record, as if it were in its own topic."""
+        """Make header and body of request 39: the body is a whole record, as if it were in its own topic.
+
+        gantryAge: for how many ms the half has been stored; a client's clock cannot tell.
+        """
         send = halves.question(record, facts, half.checks)
         send.queue_offset = record.queue_offset
         body = bytearray(records.size_of(send, len(record.store_host)))
@@ -289,6 +292,7 @@ class CheckService:
             transactionId=facts.unique_key or None,
             offsetMsgId=offset_id,
             bname=self._outside.broker_name,
+            gantryAge=self._clock.elapsed_ms(half.since_ms),
         )
         return ext, bytes(body)
 

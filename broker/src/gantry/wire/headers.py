@@ -189,7 +189,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
         "fromTransactionCheck:b msgId:t transactionId:t bname:t"
     ),
     RequestCode.CHECK_TRANSACTION_STATE: _row(
-        "topic:t tranStateTableOffset!:l commitLogOffset!:l msgId:t transactionId:t offsetMsgId:t bname:t"
+        "topic:t tranStateTableOffset!:l commitLogOffset!:l msgId:t transactionId:t offsetMsgId:t bname:t gantryAge:l"
     ),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _row("consumerGroup!:t"),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _row("consumerGroup!:t"),

@@ -19,7 +19,7 @@ from gantry.errors import OutcomeUnknownError, RemoteProtocolError
 from gantry.leaves import properties
 from gantry.leaves.frames import Command
 from gantry.leaves.records import parse_offset_message_id
-from gantry.model.message import SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK, StoredMessage
+from gantry.model.message import AGE_MS, SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK, StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.wire import record
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -136,6 +136,10 @@ def read_check(command: Command) -> tuple[str, Check]:
     if len(found) != 1:
         raise RemoteProtocolError(f"a check with {len(found)} messages, expected one")
     (message,) = found
+    pairs = {name: value for name, value in message.properties.items() if name != AGE_MS}
+    if "gantryAge" in command.ext:
+        pairs[AGE_MS] = str(number(command, "gantryAge"))
+    message = replace(message, properties=pairs)
     half = Half(
         message.topic,
         command.ext.get("transactionId") or message.message_id,
