@@ -87,9 +87,8 @@ class _Member:
             return state.error is None
 
         firsts = SavedTogether(lambda: offsets.firsts.count, save)
-        self.handlers = OffsetHandlers(
-            offsets, self.play.topics, self.play.groups, starts, self.play.commits, firsts
-        )
+        about = offsets, self.play.topics, self.play.groups, starts, self.play.commits, firsts
+        self.handlers = OffsetHandlers(*about, self.play.clients)
         self.play.groups.ensure("g")
 
     def ask(self, code: RequestCode, **fields: int) -> Command:

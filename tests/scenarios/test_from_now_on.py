@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from gantry.client.admin import Admin
-from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
+from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.client.orderly import OrderlyConsumer
 from gantry.client.producer import Message, Producer
+from gantry.client.pullconsumer import PullConsumer
+from gantry.client.simpleconsumer import SimpleConsumer
 from gantry.model.route import MessageQueue
 from testkit.clusterplay import running_cluster
 from testkit.patience import HANG_S
@@ -37,6 +42,81 @@ async def test_what_is_sent_behind_the_start_comes(tmp_path: Path, broadcast: bo
             await producer.send(Message("T", b"%d" % number), queue=MessageQueue("T", "broker-a", number % 2))
         found = sorted([(await anext(consumer)).body[:4] for _ in range(8)])
         assert found == [b"%d" % number for number in range(8)]
+
+
+class Reading(NamedTuple):
+    """A consumer of some kind, and what waits for its next bodies."""
+
+    consumer: AbstractAsyncContextManager[object]
+    next: Callable[[], Awaitable[list[bytes]]]
+
+
+def in_order(settings: ConsumerSettings, nameserver: str) -> Reading:
+    found: asyncio.Queue[bytes] = asyncio.Queue()
+
+    async def note(message: ReceivedMessage) -> None:
+        found.put_nowait(message.body)
+
+    async def following() -> list[bytes]:
+        return [await found.get()]
+
+    about = {"nameserver": nameserver, "subscription": {"T": "*"}, "settings": settings}
+    return Reading(OrderlyConsumer("g", listener=note, **about), following)  # type: ignore[arg-type]
+
+
+def pulling(settings: ConsumerSettings, nameserver: str) -> Reading:
+    consumer = PullConsumer("g", nameserver=nameserver, subscription={"T": "*"}, settings=settings)
+
+    async def following() -> list[bytes]:
+        return [one.body for one in await consumer.poll()]
+
+    return Reading(consumer, following)
+
+
+def popping(settings: ConsumerSettings, nameserver: str) -> Reading:
+    consumer = Consumer("g", nameserver=nameserver, subscription={"T": "*"}, settings=settings, mode="pop")
+
+    async def following() -> list[bytes]:
+        message = await anext(consumer)
+        await message.ack()
+        return [message.body]
+
+    return Reading(consumer, following)
+
+
+def receiving(settings: ConsumerSettings, nameserver: str) -> Reading:
+    about = {"nameserver": nameserver, "subscription": {"T": "*"}, "start_from": settings.start_from}
+    consumer = SimpleConsumer("g", **about)  # type: ignore[arg-type]
+
+    async def following() -> list[bytes]:
+        messages = await consumer.receive()
+        await consumer.ack(messages)
+        return [one.body for one in messages]
+
+    return Reading(consumer, following)
+
+
+@pytest.mark.parametrize("make", [in_order, pulling, popping, receiving])
+async def test_every_kind_of_consumer_begins_with_its_start(
+    tmp_path: Path, make: Callable[[ConsumerSettings, str], Reading]
+) -> None:
+    async with asyncio.timeout(HANG_S), AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running_cluster(tmp_path, **OLD))
+        admin = await stack.enter_async_context(Admin(nameserver=cluster.nameserver))
+        await admin.create_topic("T", queues=2)
+        producer = await stack.enter_async_context(Producer("p", nameserver=cluster.nameserver))
+        for number in range(40):
+            await producer.send(Message("T", os.urandom(100_000)), queue=MessageQueue("T", "broker-a", number % 2))
+        reading = make(ConsumerSettings(start_from=StartFrom.LAST), cluster.nameserver)
+        await stack.enter_async_context(reading.consumer)
+        committed = {one.queue.queue_id: one.committed for one in await admin.lag(group="g") if one.queue.topic == "T"}
+        assert committed == {0: 20, 1: 20}, "where the group begins is stored"
+        for number in range(8):
+            await producer.send(Message("T", b"%d" % number), queue=MessageQueue("T", "broker-a", number % 2))
+        found: list[bytes] = []
+        while len(found) < 8:
+            found += await reading.next()
+        assert sorted(found) == [b"%d" % number for number in range(8)]
 
 
 async def test_a_start_without_its_topic_does_not_wait_for_it(tmp_path: Path) -> None:

@@ -204,10 +204,11 @@ async def test_a_dead_letter_of_rocketmq_s_brokers_is_sent_back_and_acknowledged
 
 
 async def test_a_topic_that_does_not_exist_is_an_error_after_the_wait() -> None:
-    async with asyncio.timeout(HANG_S), LeasingCluster({"T": 2}) as cluster, member(cluster) as consumer:
+    async with asyncio.timeout(HANG_S), LeasingCluster({"T": 2}) as cluster:
         cluster.answers[NAMESERVER, RequestCode.GET_ROUTEINFO_BY_TOPIC] = refuse(ResponseCode.TOPIC_NOT_EXIST)
-        with pytest.raises(RefusedError, match="no broker has the topic T"):
-            await consumer.receive(wait_s=0.0)
+        async with member(cluster) as consumer:
+            with pytest.raises(RefusedError, match="no broker has the topic T"):
+                await consumer.receive(wait_s=0.0)
 
 
 @pytest.mark.parametrize("given", [(0, 1.0, 0.0), (33, 1.0, 0.0), (1, 0.0, 0.0), (1, 1.0, -1.0)])

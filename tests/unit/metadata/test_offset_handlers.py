@@ -8,10 +8,12 @@ import pytest
 
 from gantry.leaves.frames import Command
 from gantry.metadata import offsettable
+from gantry.metadata.clients import Consumption, GroupClient
 from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.starts import GroupStarts
+from gantry.model.subscription import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP, FROM_LAST_OFFSET
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import oneway
 from testkit.pullplay import SMALL, PullPlay
@@ -32,7 +34,8 @@ class Asking(PullPlay):
         self.is_kept = True
         starts = GroupStarts(self.offsets, self.topics, self.store, young_bytes)
         firsts = SavedTogether(lambda: self.offsets.firsts.count, self._save)
-        self.handlers = OffsetHandlers(self.offsets, self.topics, self.groups, starts, self.commits, firsts)
+        about = self.offsets, self.topics, self.groups, starts, self.commits, firsts
+        self.handlers = OffsetHandlers(*about, self.clients)
         self.groups.ensure("g")
 
     async def _save(self) -> bool:
@@ -198,3 +201,53 @@ def test_the_whole_table_comes_as_its_document() -> None:
     play.update()
     answer = answered(play.handlers.all(play.connection, request(RequestCode.GET_ALL_CONSUMER_OFFSET)))
     assert json.loads(answer.body)["offsetTable"] == {"T@g": {"0": 7}}
+
+
+def beating(
+    play: Asking, where: str = FROM_LAST_OFFSET, how: str = CONSUME_PASSIVELY, model: str = "CLUSTERING"
+) -> None:
+    """A member of the group says how it consumes."""
+    member = GroupClient("c", 0, 0, 0.0)
+    assert play.clients.register_consumer(play.connection, "g", member, Consumption(how, model, where), []) is None
+
+
+def old(play: Asking) -> None:
+    """Put the queue's first messages out of what counts as young."""
+    play.send("a", "b", "c")
+    play.send(*["." * 900] * 10, queue_id=1)
+
+
+@pytest.mark.parametrize("how", [CONSUME_PASSIVELY, CONSUME_POP])
+def test_members_that_begin_at_the_end_are_told_it_and_it_is_durable(how: str) -> None:
+    play = Asking(young_bytes=10)
+    old(play)
+    beating(play, how=how)
+    assert offset_in(play.query()) == "3" and play.saves == 1
+    play.send("d")
+    assert offset_in(play.query()) == "3", "another member, or the same one after a crash, begins there too"
+    play.is_kept = False
+    assert play.query(queueId=1).code == ResponseCode.SYSTEM_ERROR, "it cannot be saved"
+
+
+@pytest.mark.parametrize(
+    ("where", "how", "model"),
+    [
+        ("CONSUME_FROM_FIRST_OFFSET", CONSUME_PASSIVELY, "CLUSTERING"),
+        ("CONSUME_FROM_TIMESTAMP", CONSUME_PASSIVELY, "CLUSTERING"),
+        (FROM_LAST_OFFSET, CONSUME_ACTIVELY, "CLUSTERING"),
+        (FROM_LAST_OFFSET, CONSUME_PASSIVELY, "BROADCASTING"),
+    ],
+)
+def test_other_members_decide_where_they_begin(where: str, how: str, model: str) -> None:
+    play = Asking(young_bytes=10)
+    old(play)
+    beating(play, where, how, model)
+    assert play.query().code == ResponseCode.QUERY_NOT_FOUND and play.saves == 0
+
+
+def test_a_question_for_what_is_stored_alone_stores_no_begin() -> None:
+    play = Asking(young_bytes=10)
+    old(play)
+    beating(play)
+    assert play.query(setZeroIfNotFound="false").code == ResponseCode.QUERY_NOT_FOUND
+    assert play.query(queueId=7).code == ResponseCode.QUERY_NOT_FOUND and play.saves == 0

@@ -233,7 +233,7 @@ def assemble(
         clients=ClientHandlers(clients, topics, groups, clock, fault_of),
         topics=TopicHandlers(topics, offsets),
         groups=GroupHandlers(groups, offsets),
-        offsets=OffsetHandlers(offsets, topics, groups, progress.starts, progress.commits, progress.firsts),
+        offsets=OffsetHandlers(offsets, topics, groups, progress.starts, progress.commits, progress.firsts, clients),
         lookups=LookupHandlers(store, clock, lookup_bytes_max(config)),
         send_back=SendBack(store, acks, admission, topics, groups, delay_intake),
         progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, config.name),

@@ -30,6 +30,7 @@ from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.orderlyqueue import OrderlyQueue, Surroundings
 from gantry.client.consuming.queuelocks import QueueLockClient
 from gantry.client.consuming.rebalance import Rebalance
+from gantry.client.consuming.starting import store_begins
 from gantry.client.consuming.subscribing import check_filters
 from gantry.client.filters import Filter, Sql, subscriptions_of
 from gantry.client.identity import ClientIdentity
@@ -125,11 +126,17 @@ class OrderlyConsumer:
         return sorted(one.queue for one in found if one.queue.topic != self._retry_topic)
 
     async def start(self) -> None:
-        """Connect, start to commit regularly and to keep locks, and begin to share out queues."""
+        """Connect, start to commit regularly and to keep locks, and begin to share out queues.
+
+        Returns when it is stored where a new group begins, at the latest after 5 s: what is sent from then on is
+        received.
+        """
         await self._life.start()
 
     async def _begin_work(self) -> None:
         await check_filters(self._session, self._routes, self.group, self.client_id, self._subscriptions)
+        where = self._routes, self._around.offsets, self._subscriptions
+        await store_begins(*where, self.settings, self._clock.now_ms())
         self._sharing = [self._life.spawn(self._share_regularly(), "gantry-rebalance")]
         self._life.spawn(self._commit_regularly(), "gantry-commit")
         self._life.spawn(self._lock_regularly(), "gantry-locks")

@@ -27,6 +27,7 @@ from gantry.client.consuming.intake import Memory, Starts
 from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.pulledqueue import At, PulledQueue
 from gantry.client.consuming.rebalance import Rebalance
+from gantry.client.consuming.starting import START_S, store_begins
 from gantry.client.consuming.subscribing import check_filters
 from gantry.client.filters import Filter, Sql, subscription_to, subscriptions_of
 from gantry.client.identity import ClientIdentity
@@ -94,6 +95,7 @@ class PullConsumer:
         self._queues: dict[MessageQueue, Pulling] = {}
         self._wanted: dict[MessageQueue, Subscription] = {}  # of each of its queues
         self._paused: set[MessageQueue] = set()
+        self._has_shared = asyncio.Event()  # set after the first round of rebalancing
         self._news = asyncio.Event()
         self._turn = 0  # the queue that the next poll begins with
         self._life = Lifecycle(
@@ -111,7 +113,11 @@ class PullConsumer:
         return sorted(self._paused)
 
     async def start(self) -> None:
-        """Connect, start to commit regularly, and to share out queues if it is a member."""
+        """Connect, start to commit regularly, and to share out queues if it is a member.
+
+        Returns when a member has begun its first queues, and with `auto_commit` has stored where, at the latest after
+        some 10 s: what is sent from then on is received.
+        """
         await self._life.start()
 
     async def _begin_work(self) -> None:
@@ -119,7 +125,20 @@ class PullConsumer:
         if self._auto_commit:
             self._life.spawn(self._commit_regularly(), "gantry-commit")
         if self._subscriptions:
+            if self._auto_commit:  # else the user's commit is the group's first offset
+                where = self._routes, self._offsets, self._subscriptions
+                await store_begins(*where, self.settings, self._clock.now_ms())
             self._life.spawn(self._share_regularly(), "gantry-rebalance")
+            await self._begun()
+
+    async def _begun(self) -> None:
+        try:
+            async with asyncio.timeout(START_S):
+                await self._has_shared.wait()
+                first = [one for one, _ in self._queues.values()]
+                await asyncio.gather(*(one.intake.has_begun.wait() for one in first))
+        except TimeoutError:
+            log.warning("%s: has not begun all of its queues within %g s, and goes on trying", self.group, START_S)
 
     async def stop(self) -> None:
         """Stop pulling, commit what is done, unregister, and close."""
@@ -288,6 +307,7 @@ class PullConsumer:
                 for queue in share.queues:
                     if queue not in self._queues:
                         self._begin(queue, subscription, self._offsets, share.wait_s)
+            self._has_shared.set()
             await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
 
     async def _commit_regularly(self) -> None:

@@ -25,7 +25,9 @@ from typing import Any, Self, TypeVar
 
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.popturns import Place, PopTurns
+from gantry.client.consuming.starting import store_begins
 from gantry.client.consuming.subscribing import check_filters
 from gantry.client.filters import Filter, Sql, subscriptions_of
 from gantry.client.identity import ClientIdentity
@@ -33,7 +35,7 @@ from gantry.client.lifecycle import Lifecycle
 from gantry.client.popped import PoppedMessage, Receipt, matching, receipt_of
 from gantry.client.popping import TIMEOUT_S, Popping
 from gantry.client.requests.pop_requests import POP_COUNT_MAX, PopResult, PopSettings, check_receive
-from gantry.client.settings import StartFrom
+from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.clock import Clock, SystemClock
 from gantry.errors import (
     ClosedError,
@@ -76,7 +78,7 @@ class SimpleConsumer:
         if start_from is StartFrom.TIMESTAMP:
             raise ConfigError("start_from is TIMESTAMP, expected FIRST or LAST; reset the group to a time instead")
         self.group = group
-        clock = clock or SystemClock()
+        self._clock = clock = clock or SystemClock()
         self._subscriptions = subscriptions_of(group, subscription, clock.now_ms(), with_retries=True)
         self._start_from = start_from
         self._timeout_s = timeout_s  # of one settling call with all its attempts
@@ -98,11 +100,18 @@ class SimpleConsumer:
         return self._identity.client_id
 
     async def start(self) -> None:
-        """Connect and check the filters; messages are requested by `receive` only."""
+        """Connect and check the filters; messages are requested by `receive` only.
+
+        Returns when it is stored where a new group begins, at the latest after 5 s: what is sent from then on is
+        received.
+        """
         await self._life.start()
 
     async def _begin_work(self) -> None:
         await check_filters(self._session, self._routes, self.group, self.client_id, self._subscriptions)
+        offsets = RemoteOffsets(self._session, self._routes, self.group)
+        settings = ConsumerSettings(start_from=self._start_from)
+        await store_begins(self._routes, offsets, self._subscriptions, settings, self._clock.now_ms())
 
     async def stop(self) -> None:
         """Unregister and close; received messages that were not settled are delivered again when their time is up."""

@@ -2,7 +2,9 @@
 GET_ALL_CONSUMER_OFFSET (43).  RocketMQ: `ConsumerManageProcessor`, `AdminBrokerProcessor`.
 
 A group without an offset in a queue begins where `starts` says, and else as its clients are configured to: 22 tells
-them so.  Where it begins is stored as its offset.
+them so.  Where it begins is stored as its offset.  Members that are pushed to or pop, and say that they begin at the
+end, are told the end, which is stored: a client that learns it by itself (30) has nothing to commit before its first
+message, and another member, or the same one after a crash, would begin at a later end.
 
 The first offset of a group in a queue is durable before it is answered, whether a client commits it or it is decided
 here: it separates "go on" from "begin at the end".  Without it, a group that comes back after a crash would skip what
@@ -18,12 +20,15 @@ from typing import TYPE_CHECKING
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
 from gantry.metadata import longanswers
+from gantry.metadata.clients import Clients
 from gantry.metadata.commits import GroupCommits
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
 from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.starts import GroupStarts
 from gantry.metadata.topics import Topics
+from gantry.model import names
+from gantry.model.subscription import CONSUME_PASSIVELY, CONSUME_POP, FROM_LAST_OFFSET
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -47,6 +52,7 @@ class OffsetHandlers:
         starts: GroupStarts,
         commits: GroupCommits,
         firsts: SavedTogether,
+        clients: Clients,
     ) -> None:
         self._offsets = offsets
         self._topics = topics
@@ -54,6 +60,7 @@ class OffsetHandlers:
         self._starts = starts
         self._commits = commits
         self._firsts = firsts
+        self._clients = clients
 
     def query(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """QUERY_CONSUMER_OFFSET: where to go on; 22 tells a client to begin as it is configured.
@@ -87,6 +94,8 @@ class OffsetHandlers:
             offset = self._offsets.of(group, topic).get(queue_id)
         if offset is None and is_young:
             offset = 0
+        if offset is None and header.boolean("setZeroIfNotFound") and self._begins_at_end(group, topic):
+            offset = starts.end(topic, queue_id)
         if offset is None:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, _NOT_FOUND, self._began(group, topic))
         if self._groups.get(group) is not None:  # tools may ask for groups that do not exist
@@ -95,6 +104,20 @@ class OffsetHandlers:
                 self._offsets.commit(group, topic, queue_id, offset)
         newest = self._offsets.firsts.newest(group, topic)
         return await self._saved(reply(command, ext=headers.to_ext(offset=offset)), newest)
+
+    def _begins_at_end(self, group: str, topic: str) -> bool:
+        """Return whether the group's members would begin at the end, by what they say in heartbeats, and would not
+        store that before their first commit.
+        """
+        entry = self._clients.consumer_group(group)
+        if entry is None or names.is_retry_topic(topic) or not self._offsets.has_room(group, topic):
+            return False
+        how = entry.consumption
+        return (
+            how.consume_from_where == FROM_LAST_OFFSET
+            and how.consume_type in (CONSUME_PASSIVELY, CONSUME_POP)
+            and not how.is_broadcasting
+        )
 
     def update(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """UPDATE_CONSUMER_OFFSET: store the next offset of a group in a queue."""

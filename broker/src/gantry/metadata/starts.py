@@ -74,6 +74,10 @@ class GroupStarts:
         first = self._store.reader.entry(topic, queue_id, low)
         return low if first is not None and first[0] >= began.log_offset else None
 
+    def end(self, topic: str, queue_id: int) -> int | None:
+        """Return the end of a queue; None when the topic does not have it."""
+        return self._store.next_queue_offset(topic, queue_id) if 0 <= queue_id < self.queues(topic) else None
+
     def is_young(self, topic: str, queue_id: int) -> bool:
         """Return whether the queue's first message is there and near the end of the log."""
         low, _ = self._store.queue_range(topic, queue_id) or (0, 0)

@@ -32,7 +32,7 @@ class SegmentAges:
         return [path for path in paths if path not in self._seen]
 
     def note(self, modified_ms: Mapping[str, int], wall_ms: int) -> None:
-        """Take in when files were written last, by the disk; one that has changed since is seen anew."""
+        """Take in when files were written last, by the disk; one that has changed since counts as new."""
         now_s = self._clock.monotonic()
         for path, at_ms in modified_ms.items():
             known = self._seen.get(path)

@@ -31,10 +31,12 @@ from functools import partial
 
 from gantry.client.consuming.broker_requests import QueueInfo
 from gantry.client.consuming.intake import Memory
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.consuming.poprenewal import Held, PopRenewal
 from gantry.client.consuming.popsettling import PopSettling
 from gantry.client.consuming.ready import Ready
 from gantry.client.consuming.source import SourceParts
+from gantry.client.consuming.starting import store_begins
 from gantry.client.popped import Receipt, matching, receipt_of
 from gantry.client.popping import Popping
 from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage
@@ -85,6 +87,7 @@ class PopSource:
         self._brokers: dict[str, MessageQueue] = {}  # a place of each broker
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
+        self._may_pop = asyncio.Event()  # it is stored where the group begins: a pop would begin with the last message
         self._changed = asyncio.Event()  # a message is not in hand any more
         self._random = random.Random()  # jitter, so that consumers that lost a broker together do not retry together
 
@@ -103,7 +106,13 @@ class PopSource:
         self._tasks.append(self._parts.spawn(self._renewal.run(self._brokers, self._held), "gantry-renewal"))
 
     async def begun(self, within_s: float) -> None:
-        """Return at once: a pop begins at its broker, with the last message at the latest."""
+        """Return when it is stored where a new group begins; `starting` has the limit of time."""
+        parts = self._parts
+        offsets = RemoteOffsets(parts.session, parts.routes, parts.group)
+        try:
+            await store_begins(parts.routes, offsets, parts.subscriptions, parts.settings, parts.clock.now_ms())
+        finally:
+            self._may_pop.set()
 
     def wake(self) -> None:
         """Let every call of `next` return None; the consumer's life is over."""
@@ -164,6 +173,7 @@ class PopSource:
     # Places
 
     async def _look_regularly(self) -> None:
+        await self._may_pop.wait()
         while True:
             is_complete = True
             for subscription in self._parts.subscriptions:
