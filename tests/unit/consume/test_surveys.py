@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from gantry.append.redelivery import MoveToDeadLetters, RedeliveryCounts, Retry
 from gantry.consume.statistics import Statistics, counted
 from gantry.consume.surveys import SurveyHandlers
 from gantry.leaves.frames import Command
+from gantry.metadata import offsettable
 from gantry.model import names
 from gantry.model.subscription import Subscription
 from gantry.model.topic import TopicConfig
@@ -93,6 +96,16 @@ def test_a_group_is_put_where_another_is() -> None:
     assert [play.offsets.query("to", topic, 0) for topic in ("T", "T2")] == [4, -1]
     assert play.ask(RequestCode.CLONE_GROUP_OFFSET, **asked).code == 0
     assert [play.offsets.query("to", topic, 0) for topic in ("T2", "gone")] == [3, -1]
+
+
+def test_a_clone_obeys_the_bound_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Asking()
+    play.groups.ensure("to")
+    play.offsets.commit("from", "T", 0, 4)
+    monkeypatch.setattr(offsettable, "KEYS_MAX", 1)
+    answer = play.ask(RequestCode.CLONE_GROUP_OFFSET, srcGroup="from", destGroup="to")
+    assert answer.code == ResponseCode.SYSTEM_BUSY and "no room for offsets" in (answer.remark or "")
+    assert play.offsets.query("to", "T", 0) == -1
 
 
 def test_a_topic_that_a_group_at_work_no_longer_wants_is_cloned_only_when_it_is_said_to_be_away() -> None:

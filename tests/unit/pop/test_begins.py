@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from gantry.metadata import offsettable
+from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import Peer, peer, running_broker, send
 from testkit.popplay import GROUP, ack_request, pop_request, popped
 
@@ -40,3 +44,17 @@ async def test_a_new_group_that_pops_an_old_queue_begins_with_its_last_message(t
     async with running_broker(tmp_path, **_OLD) as broker, peer(broker) as client:
         await _sent(client, 0, b"old" + _LARGE, *[_LARGE] * 5, b"end")
         assert await _taken(client) == [b"end"]
+
+
+async def test_a_group_whose_begin_has_no_room_gets_no_messages_and_is_told_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_broker(tmp_path, **_OLD) as broker, peer(broker) as client:
+        await _sent(client, 0, b"one")
+        assert broker.parts is not None
+        monkeypatch.setattr(offsettable, "KEYS_MAX", len(broker.parts.offsets.keys()))
+        refused = await client.call(pop_request(consumerGroup="late"))
+        assert refused.code == ResponseCode.SYSTEM_BUSY and "no room for offsets" in (refused.remark or "")
+        assert broker.parts.offsets.query("late", "orders", 0) == -1
+        monkeypatch.undo()
+        assert [one.body for one in popped(await client.call(pop_request(consumerGroup="late")), "late")] == [b"one"]

@@ -15,6 +15,7 @@ from gantry.clock import Clock
 from gantry.consume.statistics import Statistics
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients
+from gantry.metadata.commits import no_room
 from gantry.metadata.groups import Groups
 from gantry.metadata.longanswers import LongAnswer
 from gantry.metadata.offsets import Offsets
@@ -116,6 +117,8 @@ class SurveyHandlers:
         for name in [topic] if topic else self._offsets.topics_of(source):
             is_read = header.boolean("offline") or not self._has_left(source, name)
             if self._topics.get(name) is not None and is_read:
+                if self._offsets.of(source, name) and not self._offsets.has_room(target, name):
+                    return reply(command, ResponseCode.SYSTEM_BUSY, no_room(target, name))
                 self._offsets.clone(source, target, name)
                 await asyncio.sleep(0)
         await self._offsets.saved()

@@ -23,6 +23,11 @@ from gantry.metadata.offsets import NOT_COMMITTED, Offsets
 from gantry.store.store import Store
 
 
+def no_room(group: str, topic: str) -> str:
+    """Return the remark of a refusal: the table takes no offsets of this group in this topic."""
+    return f"no room for offsets of group {group} in {topic}: the table is full, or their share of it"
+
+
 class GroupCommits:
     """Takes clients' offsets into the table.  Loop thread only."""
 
@@ -51,7 +56,7 @@ class GroupCommits:
                     return f"commitOffset[{offset}] is beyond the end of the queue, {end}"
             if not known and not self.offsets.has_room(group, topic):
                 self.full += 1
-                return f"no room for offsets of group {group} in {topic}: the table is full, or their share of it"
+                return no_room(group, topic)
             count = self.offsets.firsts.count
             self.offsets.commit(group, topic, queue_id, offset)
             if self.offsets.firsts.count != count:

@@ -194,6 +194,7 @@ class OrderlyPops:
             return end
         for offer, batch, state in zip(offers, batches, states, strict=True):
             self._took(offer.queue, batch, state)
+            self._context.offsets.pulled.note(*offer.queue, batch.offsets[-1] + 1)
         taken = [self._given(offer) for offer in offers]
         counts = [
             one

@@ -20,6 +20,7 @@ from gantry.consume.pull import PullChecks, PullRefusal
 from gantry.errors import Refusal
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
+from gantry.metadata.commits import no_room
 from gantry.model import names
 from gantry.pop import answers
 from gantry.pop.service import PopService
@@ -174,6 +175,8 @@ class PopHandlers:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not known.consume_enable or self._context.groups.forbids_reading(group, topic):
             return Refusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        if not self._context.offsets.has_room(group, topic):
+            return Refusal(ResponseCode.SYSTEM_BUSY, no_room(group, topic))
         return None
 
     def try_now(self, request: PopRequest) -> bool:

@@ -10,7 +10,7 @@ in one queue of each topic only, the one in which most messages wait.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.model import names
@@ -102,19 +102,25 @@ class Census:
         for key in keys:
             topic, _, group = key.partition("@")
             if self._topics.get(topic) is not None and self._groups.get(group) is not None:
-                found.append(self._standing(group, topic))
+                found.append((yield from self._standing(group, topic)))
                 yield
         self.standings = found
 
-    def _standing(self, group: str, topic: str) -> GroupBacklog:
+    def _standing(self, group: str, topic: str) -> Generator[None, None, GroupBacklog]:
+        """Return how far a group is behind in a topic.  A queue that it has not begun counts whole, as in LIST_LAG."""
         finished = behind = most = 0
         first = (0, 0)
-        for queue_id, offset in self._offsets.of(group, topic).items():
-            low, high = self._store.queue_range(topic, queue_id) or (0, offset)
-            finished += offset
+        config = self._topics.get(topic)
+        committed = self._offsets.of(group, topic)
+        for queue_id in {*committed, *range(0 if config is None else config.read_queues)}:
+            low, high = self._store.queue_range(topic, queue_id) or (0, committed.get(queue_id, 0))
+            offset = committed.get(queue_id, low)
+            finished += offset if queue_id in committed else 0
             behind += max(0, high - offset)
             if high - offset > most:
                 most, first = high - offset, (queue_id, max(low, offset))
+            if queue_id % _QUEUES_A_SLICE == _QUEUES_A_SLICE - 1:
+                yield
         stored_ms = self._store.reader.store_time(topic, *first) if most else None
         waited_s = 0.0 if stored_ms is None else max(0, self._clock.now_ms() - stored_ms) / 1000
         online = self._clients.consumer_group(group)

@@ -280,7 +280,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         GAUGE,
         "gantry_group_lag_messages",
-        "Messages behind the committed offset, by consumer group.",
+        "Messages behind the committed offset, by consumer group; a queue that the group has not begun counts whole.",
         ("consumer_group", "topic"),
         _lag,
         per_topic,
