@@ -112,3 +112,19 @@ async def test_requests_are_carried_out_in_their_order_whatever_they_name() -> N
     handlers, connection = play.handlers, play.connection
     one, other = await asyncio.gather(handlers.lock(connection, first), handlers.lock(connection, last))
     assert b'"queueId":1' in one.body and json.loads(other.body) == {"lockOKMQSet": []}
+
+
+async def test_a_renewal_does_not_wait_behind_all_that_another_client_asked_for() -> None:
+    play = Play()
+    many = asked(RequestCode.LOCK_BATCH_MQ, "greedy", *[("T", "b", 0)] * 200)
+    mine = asked(RequestCode.LOCK_BATCH_MQ, "owner", ("T", "b", 1))
+    other: Any = FakeConnection("10.0.0.2:4711")
+    order: list[str] = []
+
+    async def ask(name: str, connection: Any, command: Command) -> None:
+        await play.handlers.lock(connection, command)
+        order.append(name)
+
+    flood = [ask(f"greedy {number}", play.connection, many) for number in range(20)]
+    await asyncio.gather(*flood, ask("owner", other, mine))
+    assert order.index("owner") <= 2, order

@@ -27,6 +27,7 @@ from gantry.metadata.savedtogether import SavedTogether
 from gantry.metadata.topics import Topics
 from gantry.model import documents, names
 from gantry.model.route import MessageQueue
+from gantry.transport.fairness import FairTurns
 from gantry.wire import bodies
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import ResponseCode
@@ -62,15 +63,16 @@ class LockHandlers:
         self._groups = groups
         self._broker_name = broker_name
         self._clock = clock
-        # Requests are carried out one after the other, each in slices: what a client asks for later comes later.
-        self._turn = asyncio.Lock()
+        # Requests are carried out one after the other, each in slices: what a client asks for later comes later, and
+        # no client waits behind all that another one asked for.
+        self._turns = FairTurns(1)
 
     async def lock(self, connection: Connection, command: Command) -> Command:
         """LOCK_BATCH_MQ: lock queues for a client, and answer with those that it has now."""
         group, client_id, named = _read(command)
         granted: list[bytes] = []
         newest = 0  # grant
-        async with self._turn:
+        async with self._turns.of(connection):
             queues = await _queues(named)
             if self._groups.ensure(group) is None:
                 queues = []
@@ -89,7 +91,7 @@ class LockHandlers:
     async def unlock(self, connection: Connection, command: Command) -> Command:
         """UNLOCK_BATCH_MQ: release the client's locks of these queues; other clients' locks are not changed."""
         group, client_id, named = _read(command)
-        async with self._turn:
+        async with self._turns.of(connection):
             for part in _parts(await _queues(named)):
                 for queue in part:
                     self._locks.unlock(group, client_id, (queue.topic, queue.queue_id))

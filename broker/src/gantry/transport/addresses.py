@@ -34,6 +34,11 @@ def host_text(packed: bytes) -> str:
     return f"[{socket.inet_ntop(socket.AF_INET6, ip)}]:{port}"
 
 
+def host_of(peer: str) -> str:
+    """The ip of `ip:port`, for which shares are counted; of a peer without a port, the whole text."""
+    return peer.rpartition(":")[0] or peer
+
+
 def split_address(address: str) -> tuple[str, int]:
     """Return host and port of `host:port` or `[v6]:port`, without an `http://` in front; else ConfigError."""
     host, colon, port = address.strip().removeprefix("http://").rstrip("/").rpartition(":")

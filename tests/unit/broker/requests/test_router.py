@@ -17,6 +17,7 @@ from gantry.broker.requests.wrappers import Answer
 from gantry.errors import RefusedError
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
+from gantry.transport.fairness import FairTurns
 from gantry.wire.codes import UNSUPPORTED, RequestCode, ResponseCode
 from gantry.wire.command import Request, reply
 from gantry.wire.headers import HeaderError
@@ -287,10 +288,18 @@ async def test_a_request_that_comes_in_the_turn_of_the_stop_is_given_up_in_silen
 
 
 async def test_too_many_answers_under_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "_TASKS_MAX", 2)
+    monkeypatch.setattr(routing, "_TASKS_MAX", 6)
     play = Play()
     refused = play.ask(*[Command(LATER, opaque=number) for number in range(3)])
-    assert [(answer.opaque, answer.code) for answer in refused] == [(2, 2)]
+    assert [(answer.opaque, answer.code) for answer in refused] == [(2, 2)], "one connection has a third"
+    play.connection, greedy = FakeConnection("10.0.0.2:1"), play.connection
+    assert play.ask(Command(LATER, opaque=4)) == [], "another client is served"
+    play.connection = greedy
+    play.go_on.set()
+    await play.router.answered()
+    assert len(greedy.take()) == 2
+    play.go_on.clear()
+    assert play.ask(Command(LATER, opaque=5), Command(LATER, opaque=6)) == [], "their places are free again"
     await asyncio.sleep(0)
     play.router.stop()
     await asyncio.sleep(0)
@@ -326,7 +335,7 @@ async def test_ends_of_transactions_go_together_and_are_answered_when_their_hand
 
 
 async def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does_not_read() -> None:
-    turns, go_on = asyncio.Semaphore(2), asyncio.Event()
+    turns, go_on = FairTurns(2), asyncio.Event()
     under_way: list[int] = []
 
     async def walk(connection: object, command: Command) -> Command:
@@ -335,8 +344,8 @@ async def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does
         return reply(command)
 
     handler = routing.long(walk, turns)
-    reader, other, gone = FakeConnection(), FakeConnection(), FakeConnection()
-    asked = [(reader, 1), (reader, 2), (reader, 3), (other, 4), (gone, 5)]
+    reader, other, gone, modest = (FakeConnection(f"10.0.0.{number}:1") for number in range(4))
+    asked = [(reader, 1), (reader, 2), (reader, 3), (reader, 6), (other, 4), (gone, 5), (modest, 7)]
     answers = [
         asyncio.ensure_future(handler(connection, Command(1, opaque=opaque)))  # type: ignore[arg-type]
         for connection, opaque in asked
@@ -347,8 +356,9 @@ async def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does
     other.is_writable = False
     gone.close("gone")
     go_on.set()
-    one, two, three, unread, nothing = await asyncio.gather(*answers)
-    assert [answer.code for answer in (one, two, three)] == [0, 0, 0] and under_way == [1, 2, 3]
+    one, two, three, four, unread, nothing, fair = await asyncio.gather(*answers)
+    assert [answer.code for answer in (one, two, three, four, fair)] == [0] * 5
+    assert under_way == [1, 2, 3, 7, 6], "a client that asks for one does not wait behind all of another's"
     assert unread.code == ResponseCode.SYSTEM_BUSY and "read them and ask again" in unread.remark
     assert nothing is None
 

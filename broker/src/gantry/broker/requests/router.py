@@ -9,8 +9,8 @@ before any other request of `table`, which may depend on them.  Ends of transact
 been answered, so it is in the log.  So where only sends and ends came, those of each kind are one batch.
 
 A handler of the table returns a Command, None (it answers later, or not at all), or an awaitable of either; the number
-of pending awaitables is bounded.  A code without a handler is answered with REQUEST_CODE_NOT_SUPPORTED.  Code 10 and
-other hot codes reach the table only when their header is invalid.
+of pending awaitables is bounded, also that of each client (`transport.fairness`).  A code without a handler is answered
+with REQUEST_CODE_NOT_SUPPORTED.  Code 10 and other hot codes reach the table only when their header is invalid.
 
 This is the only `except Exception` of the broker: an exception of a handler becomes SYSTEM_ERROR for the client, a
 count, and one log line for each cause and minute.  One-way requests are never answered.
@@ -31,6 +31,7 @@ from gantry.broker.requests.wrappers import Answer, Cold, ill_formed, kept, long
 from gantry.errors import RefusedError
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
+from gantry.transport.fairness import FairTurns, SharedPlaces
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
 from gantry.wire.command import Request, reply
@@ -99,6 +100,7 @@ class Router:
         self._table = table
         self._complaints = complaints
         self._tasks: dict[asyncio.Future[Answer], None] = {}
+        self._places = SharedPlaces(_TASKS_MAX)  # of the tasks
 
     def codes(self) -> list[int]:
         """Return the request codes of the table."""
@@ -233,10 +235,10 @@ class Router:
             self._await(connection, command, answer)
 
     def _await(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
-        if len(self._tasks) >= _TASKS_MAX:
+        if not self._places.take(connection):
             if asyncio.iscoroutine(answer):
                 answer.close()
-            remark = f"[OVERLOAD] {_TASKS_MAX} requests are under way"
+            remark = f"[OVERLOAD] {len(self._tasks)} requests are under way, and this client has its share of them"
             self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
             return
         task = asyncio.ensure_future(answer)  # not wrapped: a stop may come before it begins
@@ -245,6 +247,7 @@ class Router:
 
     def _answer_later(self, connection: Connection, command: Command, task: asyncio.Future[Answer]) -> None:
         del self._tasks[task]
+        self._places.give_back(connection)
         if task.cancelled():
             return
         try:
@@ -274,7 +277,7 @@ class Router:
 
 def table(on: Handlers) -> dict[int, Cold]:
     """Return the table from code to handler; sends, pulls and ends with a valid header do not use it."""
-    turns = asyncio.Semaphore(_LONG_AT_ONCE)
+    turns = FairTurns(_LONG_AT_ONCE)
     return {
         RequestCode.SEND_MESSAGE: ill_formed(RequestCode.SEND_MESSAGE),
         RequestCode.PULL_MESSAGE: ill_formed(RequestCode.PULL_MESSAGE),
@@ -290,7 +293,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.GET_MAX_OFFSET: on.lookups.max_offset,
         RequestCode.GET_MIN_OFFSET: on.lookups.min_offset,
         RequestCode.GET_EARLIEST_MSG_STORETIME: on.lookups.earliest_store_time,
-        RequestCode.VIEW_MESSAGE_BY_ID: on.lookups.view,
+        RequestCode.VIEW_MESSAGE_BY_ID: long(on.lookups.view, turns),
         RequestCode.HEART_BEAT: on.clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
         RequestCode.CONSUMER_SEND_MSG_BACK: on.send_back.send_back,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gantry.leaves.frames import Command
+from gantry.transport.fairness import FairTurns
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
@@ -21,14 +22,15 @@ Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 _NOT_DURABLE = "done, but {0} has not taken it yet, and a crash may undo it; look at its disk and link, and ask again"
 
 
-def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
+def long(handler: Cold, turns: FairTurns) -> Cold:
     """Return a handler for long answers, of which only a few run at the same time to bound their use of the loop.
 
-    For a client that does not read its replies no answer is made.
+    Clients get their turns one after the other, however many answers one of them asks for.  For a client that does not
+    read its replies no answer is made.
     """
 
     async def handle(connection: Connection, command: Command) -> Answer:
-        async with turns:
+        async with turns.of(connection):
             if connection.closed:
                 return None
             if not connection.is_writable:

@@ -1,0 +1,133 @@
+"""Shares of what all clients of a process use together: places for requests under way, and turns of long work.
+
+A bound for all clients together is not enough: one client could use all of it, and the others would be refused, or
+wait behind it.  So places and turns are given by host and by connection.  Both levels are needed: a client can open
+many connections, and many clients can share a host (a proxy, a network behind one address).
+
+Nothing here knows a socket; an owner is compared, and its `peer` names its host.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, deque
+from types import TracebackType
+from typing import Protocol
+
+from gantry.transport.addresses import host_of
+
+
+class Owner(Protocol):
+    """A connection, as far as shares need it."""
+
+    peer: str  # "ip:port" of the other side
+
+
+class SharedPlaces:
+    """Counts the places that requests take, `most` in total.
+
+    A host gets no place while it has as many as are free, and a connection while it has half as many as are free.  So
+    one host alone gets half of all places, one connection a third, and every further host half of what is left.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.taken = 0
+        self._of_host: Counter[str] = Counter()
+        self._of_owner: Counter[Owner] = Counter()
+
+    def take(self, owner: Owner) -> bool:
+        """Take a place; False, and nothing is taken, when the owner or its host has its share already."""
+        host, free = host_of(owner.peer), self.most - self.taken
+        if self._of_host[host] >= free or 2 * self._of_owner[owner] >= free:
+            self._forget_empty(owner, host)
+            return False
+        self.taken += 1
+        self._of_host[host] += 1
+        self._of_owner[owner] += 1
+        return True
+
+    def give_back(self, owner: Owner) -> None:
+        """Give back a place that was taken."""
+        host = host_of(owner.peer)
+        self.taken -= 1
+        self._of_host[host] -= 1
+        self._of_owner[owner] -= 1
+        self._forget_empty(owner, host)
+
+    def _forget_empty(self, owner: Owner, host: str) -> None:
+        if not self._of_owner[owner]:
+            del self._of_owner[owner]
+        if not self._of_host[host]:
+            del self._of_host[host]
+
+
+class FairTurns:
+    """Lets `at_once` pieces of work run; those that wait get their turns host by host, then connection by connection.
+
+    What one connection asks for keeps its order.  So whoever asks for one thing waits for one piece of work of every
+    other host that asks, however many these have asked for.
+    """
+
+    def __init__(self, at_once: int) -> None:
+        self._free = at_once
+        # Host -> connection -> its requests.  The first of each is served next, and goes to the end then.
+        self._waiting: dict[str, dict[Owner, deque[asyncio.Future[None]]]] = {}
+
+    def of(self, owner: Owner) -> Turn:
+        """Return a turn of this connection, for `async with`."""
+        return Turn(self, owner)
+
+    async def take(self, owner: Owner) -> None:
+        """Wait for a turn; `give_back` ends it."""
+        if self._free:
+            self._free -= 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(host_of(owner.peer), {}).setdefault(owner, deque()).append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self.give_back()  # it was given in the same turn of the loop
+            raise
+
+    def give_back(self) -> None:
+        """End a turn: the next one begins."""
+        turn = self._next()
+        if turn is None:
+            self._free += 1
+        else:
+            turn.set_result(None)
+
+    def _next(self) -> asyncio.Future[None] | None:
+        while self._waiting:
+            host, of_host = next(iter(self._waiting.items()))
+            owner, turns = next(iter(of_host.items()))
+            turn = turns.popleft()
+            del self._waiting[host], of_host[owner]
+            if turns:
+                of_host[owner] = turns
+            if of_host:
+                self._waiting[host] = of_host
+            if not turn.cancelled():
+                return turn
+        return None
+
+
+class Turn:
+    """One turn of `FairTurns`; it is given back when its block ends, however that ends."""
+
+    def __init__(self, turns: FairTurns, owner: Owner) -> None:
+        self._turns = turns
+        self._owner = owner
+
+    async def __aenter__(self) -> None:
+        """Wait for it."""
+        await self._turns.take(self._owner)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back."""
+        self._turns.give_back()
