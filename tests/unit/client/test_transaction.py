@@ -220,6 +220,7 @@ async def test_a_half_that_may_be_there_is_not_sent_again_and_nothing_is_execute
                 pytest.fail("executed")
         assert sum(len(cluster.asked(name, SEND)) for name in cluster.names) == 1
         assert outcomes(cluster) == outcomes(cluster, "broker-b") == []
+        assert not producer._open, "a check of it is answered by the checker"
 
 
 async def test_a_half_that_is_surely_not_there_is_sent_elsewhere() -> None:

@@ -35,3 +35,15 @@ def test_every_way_out_makes_room(leave: str) -> None:
     }
     ways[leave]()
     assert (len(held), held._units) == (0, 0)
+
+
+def test_a_pull_that_is_answered_is_taken_from_the_shares_of_its_queue_and_of_its_connection() -> None:
+    held, connection = HeldPulls(2000, lambda pull: None), FakeConnection()
+    peer: Any = connection
+    for offset in (0, 5):
+        held.hold(peer, frames.Pull(opaque=offset, topic="T", queue_id=0, queue_offset=offset), None, 10.0)
+    arrived: list[Any] = [SimpleNamespace(tags_code=0, queue_offset=0, properties=b"")]
+    held.on_dispatched("T", 0, 1, arrived)
+    (left,) = held._by_connection[peer]
+    assert left.pull.queue_offset == 5 and left.units == held._units
+    assert left.kinds.units == left.siblings.units == left.units

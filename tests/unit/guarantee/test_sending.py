@@ -80,6 +80,21 @@ async def test_messages_of_one_key_wait_for_each_other_and_others_do_not() -> No
     assert sorted(name for batch in database.batches for name in batch) == ["a2", "b1", "x"]
 
 
+async def test_a_send_that_ended_in_any_way_gives_its_place_to_the_next() -> None:
+    broker, database = Broker(), Database()
+    sending = sender(broker, database, in_flight_max=1)
+    for name in ("one", "two", "three"):
+        assert sending.offer(stub(name))
+    await until(lambda: broker.begun == ["one"])
+    broker.answers["one"].set_exception(RefusedError(14, "no room"))
+    await until(lambda: broker.begun == ["one", "two"])
+    broker.answers["two"].set_result(None)
+    await until(lambda: broker.begun == ["one", "two", "three"])
+    broker.answers["three"].set_result(None)
+    await until(lambda: not sending._sends)
+    await sending.close()
+
+
 async def test_what_is_too_much_or_cannot_be_placed_is_left_to_a_resend() -> None:
     broker, database = Broker(), Database()
     database.fails = 1

@@ -19,7 +19,7 @@ from gantry.replication import member_files, term_promise
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step, Welcome
 from gantry.replication.haproof import Keys
-from gantry.replication.member_files import StoreIdentity
+from gantry.replication.member_files import Plan, StoreIdentity
 from gantry.replication.term_promise import TermPromise
 from gantry.store.background import InlineBackground
 from testkit.simdisk import SimDisk
@@ -139,3 +139,16 @@ def test_a_log_is_cut_for_no_master_below_the_promise() -> None:
     slave.following.reshape(cut)
     slave.work()
     assert member_files.load_plan(slave.disk, ROOT) is not None and slave.restarts, "or this test proves nothing"
+
+
+def test_a_plan_that_the_disk_does_not_take_lets_the_slave_follow_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise StoreError("no room")
+
+    slave, said = Slave(True, promise=1), list[StoreError | None]()
+    monkeypatch.setattr(member_files, "save_plan", fails)
+    slave.following.plan(Plan(Step.CUT, 50, FOLLOWED), "it is cut", said.append)
+    assert slave.following.is_reshaping, "nobody is followed meanwhile"
+    slave.work()
+    assert [str(error) for error in said] == ["no room"]
+    assert not slave.following.is_reshaping and not slave.restarts

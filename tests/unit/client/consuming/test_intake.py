@@ -17,6 +17,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 from testkit.onequeue import record as record_of
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -68,6 +69,27 @@ async def test_a_message_of_the_queues_former_life_does_not_finish_one_of_the_ne
     assert intake.to_commit is None and memory.bytes == 100, "the last pull told 5, and there it is still"
     intake.finish(5, after)
     assert intake.to_commit == 6 and memory.bytes == 0
+    task.cancel()
+
+
+@pytest.mark.parametrize("is_finished", [True, False])
+async def test_a_queue_is_idle_when_the_last_message_in_work_is_finished_or_put_down(is_finished: bool) -> None:
+    broker = Broker(PullResult(PullStatus.FOUND, 7, 0, 7, (_message(5, b"one"), _message(6, b"two"))))
+    read = PullSettings("readers", Subscription("orders", "*"))
+    intake = Intake(QUEUE, read, Memory(1 << 20), lambda intake, message: intake.hand_out(message.queue_offset))
+    running = intake.run(broker, broker, broker, ConsumerSettings(), 0)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(running)
+    await broker.is_silent.wait()
+    idle = asyncio.ensure_future(intake.idle())
+    for offset in (5, 6):
+        await asyncio.sleep(0)
+        assert not idle.done()
+        if is_finished:
+            intake.finish(offset, intake.life)
+        else:
+            intake.put_down(offset, intake.life)
+    async with asyncio.timeout(HANG_S):
+        await idle
     task.cancel()
 
 

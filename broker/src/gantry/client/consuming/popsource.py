@@ -282,7 +282,6 @@ class PopSource:
 
     def _put_down(self, held: Held) -> None:
         held.is_over = True
-        held.in_hand = False
         self._changed.set()
 
     def _settled(self, held: Held, window: _Window) -> None:
