@@ -97,9 +97,9 @@ def test_plain_sends_of_several_connections_are_gathered_at_once_and_others_not_
     assert play.stored("orders") == [b"0", b"1", b"2"]
     assert [reply.code for reply in play.connection.take() + other.take()] == [0, 0]
     mixed = [(play.connection, [message(body=b"3")]), (other, [message("no good!")])]
-    assert not play.sending.gather(mixed) and not play.sending.gathered  # type: ignore[arg-type]
+    assert not play.sending.gather(mixed) and not play.sending.gathered_bytes  # type: ignore[arg-type]
     play.gate.shut("test", Refusal(14, "not now"))
-    assert not play.sending.gather(plain) and not play.sending.gathered, "each gets its refusal"  # type: ignore[arg-type]
+    assert not play.sending.gather(plain) and not play.sending.gathered_bytes, "each gets its refusal"  # type: ignore[arg-type]
 
 
 def test_what_is_gathered_stands_before_what_the_same_turn_brings_later() -> None:
@@ -107,7 +107,7 @@ def test_what_is_gathered_stands_before_what_the_same_turn_brings_later() -> Non
     play.send(message(body=b"0"))
     play.sending.send_run(play.connection, [message(body=b"1")])  # type: ignore[arg-type]
     play.sending.send_run(play.connection, [message("no good!"), message(body=b"2")])  # type: ignore[arg-type]
-    assert play.stored("orders") == [b"0", b"1", b"2"] and not play.sending.gathered
+    assert play.stored("orders") == [b"0", b"1", b"2"] and not play.sending.gathered_bytes
 
 
 def _half(body: bytes, queue_id: int) -> frames.Send:
@@ -133,7 +133,7 @@ def test_halves_of_one_turn_are_one_run_behind_the_plain_ones_and_replies_name_t
     replies = other.take()
     assert [(one.ext["queueId"], one.ext["queueOffset"]) for one in replies] == [("2", "0"), ("1", "1")]
     assert [one.ext["queueId"] for one in play.connection.take()] == ["0", "3"]
-    assert play.unanswered() == [] and not play.sending.gathered
+    assert play.unanswered() == [] and not play.sending.gathered_bytes
 
 
 def test_every_way_to_send_what_is_no_half_tells_whose_it_is() -> None:
@@ -170,7 +170,7 @@ def test_much_is_not_gathered() -> None:
     play.send(message(body=b"0"))
     play.connection.batch_bytes = 1 << 20
     play.sending.send_run(play.connection, [message(body=b"1")])  # type: ignore[arg-type]
-    assert play.stored("orders") == [b"0", b"1"] and not play.sending.gathered
+    assert play.stored("orders") == [b"0", b"1"] and not play.sending.gathered_bytes
 
 
 def test_nobody_is_refused_for_anothers_message() -> None:

@@ -101,7 +101,7 @@ class Appender:
         if answered_queues is not None:
             for send, queue_id in zip(sends, answered_queues, strict=True):
                 send.queue_id = queue_id
-        self._answer(end, connection, sends, handles)
+        self._answer_all(end, [(connection, sends)], handles)
         return None
 
     def append_halves(self, gathered: Sequence[Halves], handles: Handles | None = None) -> Refusal | None:
@@ -117,28 +117,20 @@ class Appender:
         return None
 
     def _answer_all(self, end: int, gathered: Sequence[Run], handles: Handles | None = None) -> None:
-        if self._acks.waits(end):
-            for connection, sends in gathered:
-                self._answer(end, connection, sends, handles)
-            return
-        count = 0
+        waits, count = self._acks.waits(end), 0
         for connection, sends in gathered:
-            replies = self._replies(sends, handles)
-            if replies:
-                connection.write(replies)
-                count += len(sends)
-        self._acks.not_parked(count)
-
-    def _answer(self, end: int, connection: Connection, sends: list[Send], handles: Handles | None = None) -> None:
-        if self._acks.waits(end):
-            hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
-            if hasty:
+            later = sends
+            if waits and (hasty := [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]):
                 # RocketMQ: WAIT=false asks for an answer before flush and slaves have it.
-                sends = [send for send in sends if not send.traits & properties.TRAIT_WAIT_FALSE]
+                later = [send for send in sends if not send.traits & properties.TRAIT_WAIT_FALSE]
                 connection.write(self._replies(hasty, handles))
-        replies = self._replies(sends, handles)
-        if replies:
-            self._acks.park(end, connection, replies, len(sends))
+            replies = self._replies(later, handles)
+            if replies and waits:
+                self._acks.park(end, connection, replies, len(later))
+            elif replies:
+                connection.write(replies)
+                count += len(later)
+        self._acks.not_parked(count)
 
     def append_together(
         self, connection: Connection, request: Send, sends: Sequence[Send], is_scanned: bool = False

@@ -19,7 +19,7 @@ One-way requests are never answered.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gantry.append.admit import NOT_PLAIN, SYS_COMMIT_BIT, UNIQUE_KEY_BYTES_MAX, Admission
 from gantry.append.batch import Appender, Halves, Handles, Run
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.transport.connection import Connection
 
+
+R = TypeVar("R", Run, Halves)
 
 # Beyond this, writing more at once is not cheaper per message.
 _GATHERED_BYTES_MAX = 256 << 10
@@ -59,10 +61,11 @@ class SendHandler:
         self._batch_messages_max = batch_messages_max
         self._halves = halves
         self._delays = delays
-        self.gathered: list[Run] = []  # runs of this turn of the loop, plain or of halves, to be appended at its end
-        self._gathered_halves: list[Halves] = []  # those of the runs above that are halves
-        self._gathered_delayed: list[Halves] = []  # and those that are delayed messages
-        self._gathered_bytes = 0  # about: as they came over the wire
+        # Runs of this turn of the loop, to be appended at its end in this order.
+        self._plain: list[Run] = []
+        self._half_runs: list[Halves] = []
+        self._delayed_runs: list[Halves] = []
+        self.gathered_bytes = 0  # about: as they came over the wire; 0 only when there are none
         # The runs of the current or last call.  Of these, in `_begun`: refused messages with -1, others with the end
         # of the log before their append.
         self._under_way: Sequence[Run] = ()
@@ -78,7 +81,7 @@ class SendHandler:
         elif sends[0].traits & properties.TRAIT_TRANSACTION and self._take_usual_halves(connection, sends):
             self._gather(connection)
         elif self._are_plain(sends):
-            self.gathered.append(run)
+            self._plain.append(run)
             self._gather(connection)
         elif all(not send.batch and self._halves.wants(send) for send in sends):
             self._take_halves(connection, sends)
@@ -96,59 +99,58 @@ class SendHandler:
         is_open = self._admission.gate.refusal is None
         if not is_open or not self._are_plain([send for _, sends in runs for send in sends]):
             return False
-        self.gathered += runs
-        self._gathered_bytes += sum([connection.batch_bytes for connection, _ in runs])
-        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+        self._plain += runs
+        self.gathered_bytes += sum([connection.batch_bytes for connection, _ in runs])
+        if self.gathered_bytes >= _GATHERED_BYTES_MAX:
             self.append_gathered()
         return True
 
     def append_gathered(self) -> None:
         """Append what was gathered; each message is answered when it is confirmed."""
-        gathered, self.gathered, self._gathered_bytes = self.gathered, [], 0
-        halves, self._gathered_halves = self._gathered_halves, []
-        delayed, self._gathered_delayed = self._gathered_delayed, []
+        plain, self._plain, self.gathered_bytes = self._plain, [], 0
+        halves, self._half_runs = self._half_runs, []
+        delayed, self._delayed_runs = self._delayed_runs, []
         if self._delays.hidden:
             self._delays.appended()
-        if not gathered:
+        if not (plain or halves or delayed):
             return
-        self._under_way = gathered
-        self._begun.clear()
-        plain = gathered
+        self._under_way = plain
         if halves or delayed:
-            others = {id(sends) for _, sends, _ in halves + delayed}
-            plain = [run for run in gathered if id(run[1]) not in others]
+            self._under_way = plain + [(connection, sends) for connection, sends, _ in halves + delayed]
+        self._begun.clear()
         if plain:
-            self._append_plain(plain)
+            for group in {sends[0].group for _, sends in plain}:
+                self._halves.saw_plain(group)
+            self._append_all(plain, self._appender.append_plain)
         if halves:
-            self._append_halves(halves)
+            self._append_all(halves, self._appender.append_halves)
         if delayed:
             for _, sends, _ in delayed:
                 self._halves.saw_plain(sends[0].group)
-            self._append_halves(delayed, self._delays.handles)
+            self._append_all(delayed, self._append_delayed)
+
+    def _append_delayed(self, delayed: list[Halves]) -> Refusal | None:
+        return self._appender.append_halves(delayed, self._delays.handles)
 
     def _gather(self, connection: Connection) -> None:
-        self._gathered_bytes += connection.batch_bytes
-        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+        self.gathered_bytes += connection.batch_bytes
+        if self.gathered_bytes >= _GATHERED_BYTES_MAX:
             self.append_gathered()
 
-    def _append_plain(self, gathered: list[Run]) -> None:
+    def _append_all(self, gathered: list[R], append: Callable[[list[R]], Refusal | None]) -> None:
+        """Append runs as one, or one by one when that is refused: one message must not make the others be refused."""
         log_end = self._appender.written.offset
-        for group in {sends[0].group for _, sends in gathered}:
-            self._halves.saw_plain(group)
-        self._begun += [(log_end, sends) for _, sends in gathered]
-        refusal = self._appender.append_plain(gathered)
+        self._begun += [(log_end, run[1]) for run in gathered]
+        refusal = append(gathered)
         if refusal is None:
             return
         if len(gathered) == 1:
-            self._refuse(*gathered[0], refusal)
+            connection, sends = gathered[0][:2]
+            self._refuse(connection, sends, refusal)
             return
-        # One message may be the cause: it must not make the others be refused.
         del self._begun[-len(gathered) :]
         for run in gathered:
-            self._begun.append((self._appender.written.offset, run[1]))
-            refusal = self._appender.append_plain([run])
-            if refusal is not None:
-                self._refuse(*run, refusal)
+            self._append_all([run], append)
 
     def _are_plain(self, sends: Sequence[Send], traits: int = NOT_PLAIN, sys_flags: int = SYS_TRANSACTION_BITS) -> bool:
         """Return whether all messages are plain, and none has one of these traits and sys flags."""
@@ -190,9 +192,9 @@ class SendHandler:
                     hidden.append((connection, [send], queues[end : end + 1]))
             begin = end + 1
         # Only now: of a run that failed half-way nothing may be appended.
-        self.gathered += gathered + [(connection, sends) for _, sends, _ in hidden]
-        self._gathered_delayed += hidden
-        if self.gathered:
+        self._plain += gathered
+        self._delayed_runs += hidden
+        if gathered or hidden:
             self._gather(connection)
 
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:
@@ -203,7 +205,7 @@ class SendHandler:
         delayed: list[Send] = []
         for send in sends:
             if send.batch:
-                self._append(connection, run)
+                self._append_as_sent(connection, run)
                 run = []
                 self._send_batch(connection, send)
             else:
@@ -216,12 +218,13 @@ class SendHandler:
                     delayed.append(send)
                 else:
                     run.append(send)
-        self._append(connection, run)
+        self._append_as_sent(connection, run)
         if halves:
-            self._append_disguised(connection, halves, self._take_half)
+            self._append(connection, *self._taken(connection, halves, self._take_half))
         if delayed:
             self._halves.saw_plain(delayed[0].group)
-            self._append_disguised(connection, delayed, self._delays.take, self._delays.handles)
+            taken, queues = self._taken(connection, delayed, self._delays.take)
+            self._append(connection, taken, queues, self._delays.handles)
             self._delays.appended()
 
     def unanswered(self) -> list[Run]:
@@ -244,54 +247,23 @@ class SendHandler:
         queues = self._halves.take_run(sends)
         if queues is None:
             return False
-        self.gathered.append((connection, sends))
-        self._gathered_halves.append((connection, sends, queues))
+        self._half_runs.append((connection, sends, queues))
         return True
 
     def _take_halves(self, connection: Connection, sends: list[Send]) -> None:
-        taken: list[Send] = []
-        queues: list[int] = []
-        is_plain = self._are_plain(sends, _NOT_PLAIN_HALF, SYS_COMMIT_BIT)
-        for send in sends:
-            refusal = None if is_plain else self._admission.admit(send)
-            queue_id = send.queue_id
-            if refusal is None:
-                refusal = self._halves.take(send) if is_plain else self._take_half(send)
-            if refusal is None:
-                taken.append(send)
-                queues.append(queue_id)
-            else:
-                self._refuse(connection, (send,), refusal)
+        if self._are_plain(sends, _NOT_PLAIN_HALF, SYS_COMMIT_BIT):
+            taken, queues = self._taken(connection, sends, self._halves.take)
+        else:
+            admitted, _ = self._taken(connection, sends, self._admission.admit)
+            taken, queues = self._taken(connection, admitted, self._take_half)
         if taken:
-            self.gathered.append((connection, taken))
-            self._gathered_halves.append((connection, taken, queues))
+            self._half_runs.append((connection, taken, queues))
             self._gather(connection)
 
-    def _append_halves(self, gathered: list[Halves], handles: Handles | None = None) -> None:
-        log_end = self._appender.written.offset
-        self._begun += [(log_end, sends) for _, sends, _ in gathered]
-        refusal = self._appender.append_halves(gathered, handles)
-        if refusal is None:
-            return
-        if len(gathered) == 1:
-            self._refuse(*gathered[0][:2], refusal)
-            return
-        # As with plain ones: one refused message does not affect the others.
-        del self._begun[-len(gathered) :]
-        for run in gathered:
-            self._begun.append((self._appender.written.offset, run[1]))
-            refusal = self._appender.append_halves([run], handles)
-            if refusal is not None:
-                self._refuse(*run[:2], refusal)
-
-    def _append_disguised(
-        self,
-        connection: Connection,
-        sends: list[Send],
-        take: Callable[[Send], Refusal | None],
-        handles: Handles | None = None,
-    ) -> None:
-        """Append the messages that `take` accepts; their answers name the queue that they were sent to."""
+    def _taken(
+        self, connection: Connection, sends: list[Send], take: Callable[[Send], Refusal | None]
+    ) -> tuple[list[Send], list[int]]:
+        """Return the messages that `take` accepts, and the queues they were sent to; refuse the others."""
         taken: list[Send] = []
         queues: list[int] = []
         for send in sends:
@@ -302,19 +274,21 @@ class SendHandler:
                 queues.append(queue_id)
             else:
                 self._refuse(connection, (send,), refusal)
-        if not taken:
-            return
-        self._begun.append((self._appender.written.offset, taken))
-        refusal = self._appender.append_run(connection, taken, queues, handles)
-        if refusal is not None:
-            self._refuse(connection, taken, refusal)
+        return taken, queues
 
-    def _append(self, connection: Connection, run: list[Send]) -> None:
+    def _append_as_sent(self, connection: Connection, run: list[Send]) -> None:
+        if run:
+            self._halves.saw_plain(run[0].group)
+            self._append(connection, run)
+
+    def _append(
+        self, connection: Connection, run: list[Send], queues: list[int] | None = None, handles: Handles | None = None
+    ) -> None:
+        """Append messages, whose answers name these queues where they were readdressed."""
         if not run:
             return
-        self._halves.saw_plain(run[0].group)
         self._begun.append((self._appender.written.offset, run))
-        refusal = self._appender.append_run(connection, run)
+        refusal = self._appender.append_run(connection, run, queues, handles)
         if refusal is not None:
             self._refuse(connection, run, refusal)
 

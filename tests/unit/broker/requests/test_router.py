@@ -51,6 +51,10 @@ class Play:
             self, self.pulls, self.ends, self.send_backs, table, complaints, self.soon.append  # type: ignore[arg-type]
         )
 
+    @property
+    def gathered_bytes(self) -> int:
+        return len(self.gathered)
+
     def ask(self, *requests: Request) -> list[Command]:
         self.router.on_requests(self.connection, list(requests))  # type: ignore[arg-type]
         return self.connection.take()

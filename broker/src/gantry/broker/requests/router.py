@@ -56,7 +56,7 @@ _LONG_AT_ONCE = 2
 class Sends(Protocol):
     """The used part of `produce.send.Sending`."""
 
-    gathered: list[tuple[Connection, list[frames.Send]]]
+    gathered_bytes: int  # 0: nothing is gathered
 
     def send_run(self, connection: Connection, sends: list[frames.Send]) -> None:
         """Append a batch of sends, gather it for later, or refuse it."""
@@ -149,7 +149,7 @@ class Router:
                     if len(self._sent_back) >= _SENT_BACK_MAX:
                         self._take_sent_back()
                     continue
-                if self._sends.gathered or self._sent_back:
+                if self._sends.gathered_bytes or self._sent_back:
                     self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]
             self._end_soon()
@@ -169,7 +169,7 @@ class Router:
         self._end_soon()
 
     def _end_soon(self) -> None:
-        if not self._is_end_due and (self._sends.gathered or self._sent_back):
+        if not self._is_end_due and (self._sends.gathered_bytes or self._sent_back):
             self._is_end_due = True
             self._soon(self._end_turn)
 
