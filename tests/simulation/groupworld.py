@@ -50,6 +50,7 @@ _SMALL = {
     "clients.queue_lock_s": LOCK_S,
     "transactions.check_interval_s": 1.0,
     "transactions.immunity_s": 1.0,
+    "transactions.checks_max": 1000,  # one is asked each second, also while its producer is cut off
     "registration.period_s": 3.0,
     "registration.timeout_s": 1.0,
     "replication.register": "file:/simulated",

@@ -2,7 +2,8 @@
 wrong as in `groupplan`.
 
 The group is one in which nothing acknowledged is lost, so a change of a topic that was answered with 0 stays under the
-next master.  Commits may be gone that the master took within COMMITS_S before another member led, or later than that.
+next master.  Commits may be gone that the master took within COMMITS_S before another member led, or before it was
+stopped itself, or later than that.
 """
 
 from __future__ import annotations
@@ -96,7 +97,13 @@ class HistoryRun(GroupRun):
         return parts is not None and isinstance(parts.group, MasterRole)
 
     def _is_kept(self, commit: Commit) -> bool:
-        """Whether the master has to know of it: nobody else began to lead around it."""
+        """Whether the master has to know of it: nobody else began to lead around it, and who took it was not stopped.
+
+        A master that is stopped right after a commit may be replaced much later, while ways are cut.
+        """
+        member = next(one for one in self.group.members if one.address == commit.acked_by)
+        if any(commit.acked_s <= stopped_s < commit.acked_s + COMMITS_S for stopped_s in member.stopped_s):
+            return False
         _, leader = max((one for one in self._led if one[0] <= commit.acked_s), default=(0.0, ""))
         others = [since_s for since_s, _ in self._led if commit.acked_s < since_s < commit.acked_s + COMMITS_S]
         return leader == commit.acked_by and not others

@@ -77,6 +77,7 @@ class Member:
         self._is_hung = False  # its disk is
         self._later_s = 0.0, 0.0  # what its syncs and its other jobs take besides
         self._has_served = False  # this life
+        self.stopped_s: list[float] = []  # when its processes were paused, or ended
         self._died_at = 0.0  # the last life that served; one that did not has flushed nothing
         self._loop: SimLoop | None = None
         self._background: SimBackground | None = None
@@ -170,6 +171,7 @@ class Member:
         if self._loop is not None:
             self._world.say(f"{self.host}: paused for {seconds:.2f} s")
             self._loop.paused_until = self._world.now + seconds
+            self.stopped_s.append(self._world.now)
             self._troubles.append((self._world.now, self._loop.paused_until))
 
     # -- the disk
@@ -277,6 +279,7 @@ class Member:
             return False
         self._world.say(f"{self.host}: {how}")
         loop.die()
+        self.stopped_s.append(self._world.now)
         if self._has_served:
             self._died_at = self._world.now
         self._has_served = False

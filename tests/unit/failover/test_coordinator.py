@@ -110,6 +110,32 @@ async def test_a_decision_that_is_carried_out_and_not_answered_holds_up_no_round
     assert not any("refused" in each.reason for each in decisions if isinstance(each, Wait))
 
 
+async def test_just_after_a_seal_nobody_waits_for_a_member_that_was_silent_for_a_whole_suspicion() -> None:
+    group, clock = await led_group(), SimClock()
+    coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), group.register, group, clock, lambda _: None)
+    decision = None
+    while not isinstance(decision, Seal):  # member 0 gives no answer at once
+        clock.advance(500)
+        decision = await coordinator.round()
+    group.both, group.asked = asyncio.Event(), set()  # from here on it hangs
+    clock.advance(50)
+    async with asyncio.timeout(HANG_S):
+        decision = await coordinator.round()
+    assert isinstance(decision, Promote) and decision.chosen.member.ordinal == 1
+
+
+async def test_a_while_after_a_seal_everybody_is_waited_for() -> None:
+    group, coordinator, clock = await sealed_group()
+    for each in (1, 2):
+        group.members[each].is_up = False
+    await coordinator.round()
+    clock.advance(3_000)
+    group.both, group.asked = asyncio.Event(), set()
+    async with asyncio.timeout(HANG_S):
+        await coordinator.round()  # ends when both questions to member 0 were asked, and it gave up
+    assert group.both.is_set()
+
+
 async def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once_when_it_is_to_act() -> None:
     """A standby has seen all that the leader saw, has written nothing, asked for no promise and told nobody."""
 

@@ -99,3 +99,10 @@ async def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
     so_far = len(way.written)
     sink.adopted(None)
     assert feeding.frame(FrameType.ACK, body(way.written[so_far:])) == [master.Acked(Ack(300, 300, 0))]
+    so_far = len(way.written)
+    link.end_for(2)
+    told, _ = feeding.frame(FrameType.PROMISED, body(way.written[so_far:]))
+    assert told == master.Promised(2), "a master that cannot read the register learns so that it was sealed"
+    so_far = len(way.written)
+    link.end_for(2)
+    assert len(way.written) == so_far and way.calls[-1] == "close"

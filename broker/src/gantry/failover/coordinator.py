@@ -16,7 +16,7 @@ decides when its copy is complete and it joins the in-sync set.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -194,9 +194,16 @@ class Coordinator:
         is_sealed = seen is not None and seen.record.phase is not Phase.ACTIVE
         late = self._notes.unsealed() if is_sealed and self._acts() else ()
         epoch = 0 if seen is None else seen.record.epoch
-        ordinals = self._group.ordinals
-        answers = await asyncio.gather(*(self._ask(each, epoch if each in late else 0) for each in ordinals))
-        return {ordinal: state for ordinal, state in zip(ordinals, answers, strict=True) if state is not None}
+        left = self._notes.not_waited_for(self._clock.monotonic()) if is_sealed else frozenset()
+        asked = {
+            each: asyncio.ensure_future(self._ask(each, epoch if each in late else 0)) for each in self._group.ordinals
+        }
+        try:
+            await asyncio.gather(*(asking for ordinal, asking in asked.items() if ordinal not in left))
+        finally:
+            await _end(asked.values())
+        answers = {each: asking.result() for each, asking in asked.items() if not asking.cancelled()}
+        return {each: state for each, state in answers.items() if state is not None}
 
     async def _ask(self, ordinal: int, epoch: int) -> MemberState | None:
         """Return the member's state. epoch: what it has yet to promise; 0: nothing."""
@@ -273,6 +280,13 @@ class Coordinator:
         if wanted.holder is not None:
             await self._members.nudge(wanted.holder.member.ordinal)
         return ""
+
+
+async def _end(asking: Collection[asyncio.Future[MemberState | None]]) -> None:
+    """Cancel the questions that are not answered, and wait until they have ended."""
+    late = [each for each in asking if each.cancel()]
+    if late:
+        await asyncio.wait(late)
 
 
 def _may_admit(decision: Decision, record: RegisterRecord) -> bool:

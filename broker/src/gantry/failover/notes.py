@@ -18,6 +18,9 @@ QUESTIONS_MIN = 4  # so many questions have to fail before a member is suspected
 # A renewal is at most this part of a suspicion older than the reading that shows it, however long none succeeded: what
 # a master serves after a renewal lasts 0.15 of a suspicion less (`replication.timers`).
 RENEWED_BEFORE = 0.125
+# For so long after a seal a round does not wait for members that were silent for a whole suspicion.  Later it does: one
+# that is only slow may be the only candidate.
+_HURRY_S = 1.0
 HAND_OVER_AGAIN_S = 30.0  # a handover costs producers a pause, even when it is given up
 
 
@@ -38,6 +41,7 @@ class Notes:
         self._first_answer_s: float | None = None
         self._lease_s = 0
         self._unwell_since_s: dict[int, float] = {}
+        self._silent_since_s: dict[int, float] = {}
         self._gone_since_s: dict[int, float] = {}
         self._sealed: dict[int, MemberState] = {}
         self._sealed_s: dict[int, float] = {}
@@ -91,6 +95,13 @@ class Notes:
         """Return the ordinals that have not answered the seal."""
         return [ordinal for ordinal in self._ordinals if ordinal not in self._sealed]
 
+    def not_waited_for(self, now_s: float) -> frozenset[int]:
+        """Return the ordinals whose answers a round of a sealed group does not wait for."""
+        if self._unchanged_since_s is None or now_s - self._unchanged_since_s >= _HURRY_S:
+            return frozenset()
+        silent = self._silent_since_s.items()
+        return frozenset(each for each, since_s in silent if now_s - since_s >= self.policy.suspect_after_s)
+
     def observe(
         self,
         record: RegisterRecord | None,
@@ -107,6 +118,7 @@ class Notes:
         for ordinal in self._ordinals:
             state, sealed = states.get(ordinal), self._sealed.get(ordinal)
             _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
+            _note(self._silent_since_s, ordinal, state is None, silent_since_s)
             _note(self._gone_since_s, ordinal, ordinal in gone, now_s)
             if state is not None and state.role is MemberRole.NONE and state.is_short:
                 self._tried.setdefault(ordinal, 1)  # it was sealed while its slaves could not reach it

@@ -154,10 +154,16 @@ class SlaveLink(asyncio.BufferedProtocol):
 
     def _promised(self, epoch: int, error: StoreError | None) -> None:
         if error is None:
-            self._write(self.machine.promised(epoch))
-            self.end(f"epoch {epoch} was promised")
+            self.end_for(epoch)
         else:
             self.end(str(error))
+
+    def end_for(self, epoch: int) -> None:
+        """Tell the master that this epoch, above its own, is promised, and close the connection."""
+        told = self.machine.promised(epoch)
+        if told:
+            self._write(told)
+        self.end(f"epoch {epoch} was promised")
 
     def _adopted(self, error: StoreError | None) -> None:
         if error is not None:

@@ -231,14 +231,23 @@ class MasterRole:
         return promised
 
     def promised(self, place: int, epoch: int) -> None:
-        """Note that a slave has the promise of this epoch on its disk."""
+        """Note that a slave has the promise of this epoch on its disk.
+
+        One that this master did not ask for follows a seal in the register, so no message can be confirmed any more
+        with a set that has this slave.  A master that cannot read the register learns it only here.
+        """
         asked, promised = self._promise_asked or (None, None)
-        if place == asked and epoch == self.tracker.epoch + 1 and promised is not None and not promised.done():
-            promised.set_result(None)
+        if place == asked and epoch == self.tracker.epoch + 1:
+            if promised is not None and not promised.done():
+                promised.set_result(None)
+        elif self.serving_lease is not None and place in self.tracker.insync.others and epoch > self.tracker.epoch:
+            self.step_down(epoch)
 
     def step_down(self, epoch: int) -> None:
         """Lead no more in epochs below this one.  Nothing is taken, confirmed or sent to slaves from here on."""
         assert self._slave_links is not None
+        if self.is_sealed:
+            return
         self.is_sealed = True
         remark = f"service not available now: this master was sealed in epoch {epoch}; ask the group's next one"
         self._gate.shut(GATE_SEALED, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))

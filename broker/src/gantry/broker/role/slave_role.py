@@ -226,8 +226,9 @@ class SlaveRole:
         self.outside.expect_news()
 
     def step_down(self, epoch: int) -> None:
-        """Follow no master below this epoch, which is promised."""
-        self.cut_off(f"epoch {epoch} was promised")
+        """Follow no master below this epoch, which is promised; tell the present one, if there is one."""
+        if self._connector is not None and self._connector.link is not None:
+            self._connector.link.end_for(epoch)
 
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
         """Promise an epoch on the master's request, for a handover."""
