@@ -22,6 +22,7 @@ from gantry.store.opening import open_store
 from gantry.store.settings import Flush
 from gantry.store.statefile import JsonState
 from gantry.store.store import Store
+from testkit.offsetbody import body_of
 from testkit.popstoreplay import PopPlay
 from testkit.simdisk import SimDisk
 
@@ -40,7 +41,7 @@ class PopGroup(PopPlay):
 
     def tell(self) -> None:
         """Bring the slave what the journal has: offsets and resets, and the progress of deliveries."""
-        self._told = json.dumps(self.offsets.to_body()), json.dumps(self.service.document())
+        self._told = json.dumps(body_of(self.offsets)), json.dumps(self.service.document())
 
     def fail_over(self, rng: random.Random) -> None:
         """The master is gone; of what was not confirmed the slave has any part, from the beginning on."""

@@ -31,6 +31,8 @@ from gantry.metadata.clients import ConsumerGroup, Consumption
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import Subscription
+from gantry.pop.assignment import Mode
+from gantry.pop.modes import Modes
 from gantry.store import statefile
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import reply
@@ -85,7 +87,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.GET_ALL_CONSUMER_OFFSET: SLICED,
     RequestCode.GET_ALL_DELAY_OFFSET: FLAT,
     RequestCode.CHECK_CLIENT_CONFIG: ASKED,
-    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: whole("the texts of all groups are listed; joined by a job"),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: FLAT,  # the file is joined and written by a job
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: SLICED,
     RequestCode.GET_TOPIC_STATS_INFO: SLICED,
     RequestCode.GET_CONSUMER_CONNECTION_LIST: SLICED,
@@ -129,7 +131,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.RECALL_MESSAGE: SLICED,
     RequestCode.RETIME_DELAYED: SLICED,
     RequestCode.QUERY_ASSIGNMENT: whole("members and queues of one group and topic"),
-    RequestCode.SET_MESSAGE_REQUEST_MODE: whole("as for groups"),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: SLICED,
     RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: SLICED,
     RequestCode.POP_MESSAGE: FLAT,
     RequestCode.PEEK_MESSAGE: FLAT,
@@ -257,7 +259,14 @@ def filters_saving(size: int) -> tuple[Callable[[], object], Callable[[], Iterat
     return lambda: beat("g1", 10), filters.saving
 
 
-@pytest.mark.parametrize("made", [offsets_saving, locks_saving, filters_saving])
+def modes_saving(size: int) -> tuple[Callable[[], object], Callable[[], Iterator[object]]]:
+    modes, lives = Modes(NoFile()), iter(range(1 << 19))  # type: ignore[arg-type]
+    for number in range(size):
+        modes.put(f"T{number % 10}", f"g{number // 10}", Mode())
+    return lambda: modes.put("T1", "g1", Mode(share_queues=next(lives) + 1)), modes.saving
+
+
+@pytest.mark.parametrize("made", [offsets_saving, locks_saving, filters_saving, modes_saving])
 def test_a_save_costs_what_has_changed_in_small_steps(
     made: Callable[[int], tuple[Callable[[], object], Callable[[], Iterator[object]]]],
 ) -> None:

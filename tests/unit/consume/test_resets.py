@@ -13,6 +13,7 @@ from gantry.model.subscription import Subscription
 from gantry.wire import bodies
 from gantry.wire.codes import Language, RequestCode, ResponseCode
 from testkit.fake_connection import FakeConnection
+from testkit.offsetbody import body_of
 from testkit.pullplay import PullPlay, codes_of, offsets_of
 from testkit.requests import answered, request
 
@@ -71,7 +72,7 @@ def test_a_group_that_nobody_is_in_goes_on_at_the_time_in_every_queue() -> None:
     answer = play.reset(timestamp=play.begin_ms + 4000)
     assert (answer.code, table(answer)) == (0, {0: 4, 1: 0, 2: 0, 3: 0})
     assert play.committed() == 4
-    assert not play.offsets.has_resets
+    assert not play.offsets.marks
 
 
 def test_the_body_has_queues_as_keys_as_java_reads_them() -> None:
@@ -106,7 +107,7 @@ def test_a_pull_that_waits_is_told_at_once_and_not_again() -> None:
     [moved] = play.replies()
     assert (moved.code, offsets_of(moved)) == (ResponseCode.PULL_OFFSET_MOVED, (4, 0, 10))
     assert codes_of(play.pull(4)) == [ResponseCode.SUCCESS]
-    assert not play.offsets.has_resets
+    assert not play.offsets.marks
 
 
 def test_a_member_at_work_is_sent_a_request_and_believed_when_it_pulls_there() -> None:
@@ -153,7 +154,7 @@ def test_a_mark_survives_a_restart() -> None:
     play = Resetting()
     play.member()
     play.reset(queueId=0, offset=4)
-    assert bodies.loads_object(bodies.dumps(play.offsets.to_body()))["resetOffsetTable"] == {"T@g": {"0": 4}}
+    assert bodies.loads_object(bodies.dumps(body_of(play.offsets)))["resetOffsetTable"] == {"T@g": {"0": 4}}
 
 
 @pytest.mark.parametrize(

@@ -89,17 +89,47 @@ def test_a_save_takes_steps_for_what_has_changed_however_large_the_table_is() ->
 def test_parts_stand_apart_and_leave_nothing_behind() -> None:
     table = {("T", "g"): 1, ("T", "h"): 2, ("U", "g"): 3}
     blocks: LineBlocks[tuple[str, str]] = LineBlocks(
-        table.get, lambda key, value: line(key[1], value), lambda key: key[0]
+        table.get,
+        lambda key, value: line(key[1], value),
+        lambda key: key[0],
+        around=lambda part: (f'"{part}": {{', "}"),
     )
     blocks.fill(table)
     for _ in blocks.encode():
         pass
-    assert blocks.parts() == ["T", "U"] and json.loads(f"{{{','.join(blocks.lines('T'))}}}") == {"g": 1, "h": 2}
+    assert members(blocks) == {"T": {"g": 1, "h": 2}, "U": {"g": 3}}
     table.clear()
     blocks.changed.update([("T", "g"), ("T", "h"), ("U", "g")])
     for _ in blocks.encode():
         pass
-    assert (blocks.parts(), blocks._place, blocks._blocks, blocks._newest) == ([], {}, {}, {})
+    assert members(blocks) == {}
+    assert (blocks._texts, blocks._place, blocks._blocks, blocks._newest) == ({}, {}, {}, {})
+
+
+def test_a_part_may_become_large_and_small_again() -> None:
+    table = {("T", str(number)): number for number in range(40)} | {("U", "g"): 3}
+    blocks: LineBlocks[tuple[str, str]] = LineBlocks(
+        table.get,
+        lambda key, value: line(key[1], value),
+        lambda key: key[0],
+        around=lambda part: (f'"{part}": {{', "}"),
+    )
+    blocks.fill(table)
+    list(blocks.encode())
+    assert members(blocks) == {"U": {"g": 3}, "T": {str(number): number for number in range(40)}}
+    for number in range(1, 40):
+        del table["T", str(number)]
+        blocks.changed.add(("T", str(number)))
+    del table["U", "g"]
+    blocks.changed.add(("U", "g"))
+    list(blocks.encode())
+    assert members(blocks) == {"T": {"0": 0}}
+
+
+def members(blocks: LineBlocks[tuple[str, str]]) -> object:
+    """Return the object that a file with these parts holds."""
+    document = json.loads(b"".join(pieces(contents_of({"table": blocks.members()}))))
+    return document["table"]
 
 
 def test_a_member_that_is_encoded_already_is_taken_as_it_is() -> None:

@@ -57,7 +57,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         parts.groups.file.save_if_changed()
         yield from parts.locks.saving()
         yield from parts.filters.saving()
-        parts.modes.file.save_if_changed()
+        yield from parts.modes.saving()
         parts.batches.decisions.file.save_if_changed()
         parts.delays.retry()
 

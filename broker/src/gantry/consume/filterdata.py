@@ -29,7 +29,7 @@ from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.model.subscription import Subscription
 from gantry.store.lineblocks import LineBlocks
-from gantry.store.statefile import Encoded, encode, line
+from gantry.store.statefile import encode, line
 
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
@@ -74,6 +74,7 @@ class ConsumerFilters:
             lambda key: None if (data := self.get(*key)) is None else _document(data),
             lambda key, value: line(key[1], value),
             lambda key: key[0],
+            around=lambda topic: (f'{encode(topic)}: {{"groupFilterData": {{', f'}}, "topic": {encode(topic)}}}'),
         )
         self._count = self._chars = 0
         self._look_ms = 0  # when dead entries are removed next
@@ -116,19 +117,9 @@ class ConsumerFilters:
         if self.file.is_changed:
             self.file.is_changed = False
             yield from self._lines.encode()
-            self.file.save({"filterDataByTopic": self._encoded()})
+            self.file.save({"filterDataByTopic": self._lines.members()})
         else:
             self.file.save_if_changed()  # what could not be saved
-
-    def _encoded(self) -> Encoded:
-        """Return the member of the document, as `to_document` has it, of texts that are encoded already."""
-        found = Encoded(["{"])
-        for number, topic in enumerate(self._lines.parts()):
-            name = encode(topic)
-            between = ",\n  " if number else "\n  "
-            found += [f'{between}{name}: {{"groupFilterData": {{', self._lines.lines(topic), f'}}, "topic": {name}}}']
-        found.append("\n }" if len(found) > 1 else "}")
-        return found
 
     def to_document(self) -> dict[str, object]:
         """Return the document in the form of RocketMQ's consumerFilter.json."""

@@ -29,7 +29,7 @@ from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.store.lineblocks import LineBlocks
-from gantry.store.statefile import Encoded, encode
+from gantry.store.statefile import encode
 
 LEASE_S = 60.0  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
 LOCKS_MAX = 200_000
@@ -74,7 +74,10 @@ class QueueLocks:
         self._locks_max = locks_max
         self._groups: dict[str, dict[Key, QueueOwner]] = {}
         self._lines: LineBlocks[tuple[str, str, int]] = LineBlocks(
-            self._saved_as, lambda key, value: encode(value), lambda key: key[0]
+            self._saved_as,
+            lambda key, value: encode(value),
+            lambda key: key[0],
+            around=lambda group: (f"{encode(group)}: [", "]"),
         )
         self._count = 0
         self._listeners: list[Callable[[str], None]] = []
@@ -166,12 +169,7 @@ class QueueLocks:
             return
         self.file.is_changed = False
         yield from self._lines.encode()
-        found = Encoded(["{"])
-        for number, group in enumerate(self._lines.parts()):
-            between = ",\n  " if number else "\n  "
-            found += [f"{between}{encode(group)}: [", self._lines.lines(group), "]"]
-        found.append("\n }" if len(found) > 1 else "}")
-        self.file.save({"lockTable": found})
+        self.file.save({"lockTable": self._lines.members()})
 
     def _saved_as(self, key: tuple[str, str, int]) -> dict[str, object] | None:
         group, topic, queue_id = key

@@ -13,7 +13,7 @@ Saved in the document of the offsets, and sent to slaves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from gantry.model import documents
@@ -39,6 +39,9 @@ class Beginnings:
         self.lines = LineBlocks(self.value)
         self.lines.fill(table)
         self.touched: set[str] | None = None  # changed keys, for replication; None without
+
+    def __bool__(self) -> bool:
+        return bool(self._table)
 
     def put(self, key: str, began: Began) -> None:
         """Note a group's begin in a topic; a begin that is known stays."""
@@ -88,10 +91,6 @@ class Beginnings:
             self._table[key] = wanted
         self.lines.changed.add(key)
         return True
-
-    def to_document(self) -> Mapping[str, list[int]]:
-        """Return the begins as they are saved."""
-        return {key: list(began) for key, began in self._table.items()}
 
     def _touch(self, key: str) -> None:
         self.lines.changed.add(key)

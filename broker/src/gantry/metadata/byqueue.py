@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Protocol
+
 from gantry.leaves import fields
 from gantry.model import documents
 
@@ -25,3 +28,22 @@ def _queue_id(name: str) -> int:
     if queue_id is None:
         raise ValueError(f"{name[:40]!r} is no queue id")
     return queue_id
+
+
+class ListedTable(Protocol):
+    """A table of a document, as far as it is listed."""
+
+    def keys(self) -> Iterable[str]:
+        """Return every key."""
+        ...
+
+    def value(self, key: str) -> object:
+        """Return an entry as it is saved; None when there is none."""
+        ...
+
+
+def entries(table: ListedTable) -> Iterator[tuple[str, object]]:
+    """Yield the entries as they are when they are taken, without those that went before."""
+    for key in list(table.keys()):
+        if (value := table.value(key)) is not None:
+            yield key, value

@@ -29,6 +29,7 @@ class LongAnswer:
     def __init__(self, instead: str) -> None:
         self._instead = instead
         self._pieces: list[bytes] = []
+        self._chunks: list[bytes] = []  # pieces that are joined already, so that the end joins few
         self._bytes = 0
 
     async def add(self, piece: bytes) -> None:
@@ -40,19 +41,41 @@ class LongAnswer:
                 ResponseCode.SYSTEM_ERROR,
                 f"the answer has more than {ANSWER_BYTES_MAX} bytes, which no frame holds; {self._instead}",
             )
-        if len(self._pieces) % _PIECES_AT_ONCE == 0:
+        if len(self._pieces) == _PIECES_AT_ONCE:
+            self._join()
             await asyncio.sleep(0)
 
     def joined(self, head: bytes, tail: bytes) -> bytes:
         """The body: the pieces with commas between them."""
-        return head + b",".join(self._pieces) + tail
+        return b"".join((head, *self.taken(), tail))
+
+    def taken(self) -> list[bytes]:
+        """Return what `joined` puts between head and tail, in chunks; pieces that follow belong to another part."""
+        if self._pieces:
+            self._join()
+        chunks, self._chunks = self._chunks, []
+        return chunks
+
+    def _join(self) -> None:
+        text = b",".join(self._pieces)
+        self._chunks.append(b"," + text if self._chunks else text)
+        self._pieces.clear()
 
 
-async def table(head: Mapping[str, object], name: str, entries: Iterable[tuple[str, object]], instead: str) -> bytes:
+Entries = Iterable[tuple[str, object]]
+
+
+async def table(head: Mapping[str, object], name: str, entries: Entries, instead: str) -> bytes:
     """The body of a document that has, beside its head, one table with many entries."""
-    answer = LongAnswer(instead)
-    for key, value in entries:
-        await answer.add(bodies.member(key, value))
-    rest = bodies.dumps(head)[1:-1]
-    return answer.joined(b"{" + rest + (b"," if rest else b"") + bodies.dumps(name) + b":{", b"}}")
+    return await tables(head, {name: entries}, instead)
 
+
+async def tables(head: Mapping[str, object], large: Mapping[str, Entries], instead: str) -> bytes:
+    """The body of a document that has, beside its head, these tables with many entries."""
+    answer, chunks = LongAnswer(instead), [b"{", bodies.dumps(head)[1:-1]]
+    for name, entries in large.items():
+        for key, value in entries:
+            await answer.add(bodies.member(key, value))
+        between = b"," if len(chunks[-1]) > 0 else b""
+        chunks += [between + bodies.dumps(name) + b":{", *answer.taken(), b"}"]
+    return b"".join([*chunks, b"}"])

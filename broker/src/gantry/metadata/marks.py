@@ -118,10 +118,6 @@ class ResetMarks:
         if self.touched is not None:
             self.touched.add(key)
 
-    def to_document(self) -> Mapping[str, Mapping[int, int]]:
-        """Return the marks as they are saved in consumerOffset.json, by `topic@reader` and queue id."""
-        return {key: dict(queues) for key, queues in self._table.items()}
-
 
 def _topic(key: str) -> str:
     return key.partition("@")[0]

@@ -146,9 +146,8 @@ class OffsetHandlers:
 
     async def all(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_CONSUMER_OFFSET: all offsets, in the form of consumerOffset.json."""
-        keys, value = self._offsets.keys(), self._offsets.value
-        every = ((key, queues) for key in keys if (queues := value(key)) is not None)
-        body = await longanswers.table(self._offsets.head(), "offsetTable", every, "ask group by group (208)")
+        offsets = self._offsets
+        body = await longanswers.tables(offsets.head(), offsets.tables(), "ask group by group (208)")
         return reply(command, body=body)
 
     def _why_not(self, group: str, topic: str, queue_id: int) -> Refusal | None:

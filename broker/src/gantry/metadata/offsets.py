@@ -89,11 +89,6 @@ class Offsets:
         if self.touched is not None:
             self.touched.add(key)
 
-    @property
-    def has_resets(self) -> bool:
-        """Whether any queue of any group is marked."""
-        return bool(self.marks)
-
     def is_marked(self, topic: str) -> bool:
         """Whether any reader of the topic is marked; asked with every pull."""
         return topic in self.marks.topics
@@ -306,25 +301,24 @@ class Offsets:
         """Take over the master's begin of this `topic@group`; None removes it.  ValueError: neither."""
         self.file.is_changed |= self.begins.follow(key, value)
 
-    def to_body(self) -> dict[str, object]:
-        """Return the JSON document that is written to consumerOffset.json."""
-        return {"offsetTable": {key: dict(queues) for key, queues in self._table.items()}, **self.head()}
-
     def head(self) -> dict[str, object]:
-        """The document without the offsets."""
-        return {
-            "resetOffsetTable": self.marks.to_document(),
-            **({_RESETS: self.places.to_document()} if self.places.keys() else {}),
-            **({_BEGINS: begins} if (begins := self.begins.to_document()) else {}),
-            **self._rest(),
-        }
-
-    def _rest(self) -> dict[str, object]:
+        """Return the document of consumerOffset.json without the tables that grow with topics and groups."""
         return {
             "dataVersion": self._version.to_json(),
             _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
+
+    def tables(self) -> dict[str, Iterator[tuple[str, object]]]:
+        """Return these tables of the document by name, with their entries."""
+        return {name: byqueue.entries(table) for name, table, is_always in self._tables() if table or is_always}
+
+    def _tables(self) -> Iterator[tuple[str, ResetMarks | ResetPlaces | Beginnings | OffsetTable, bool]]:
+        """Yield names and tables, and whether each stands in the document when it is empty."""
+        yield "resetOffsetTable", self.marks, True
+        yield _RESETS, self.places, False
+        yield _BEGINS, self.begins, False
+        yield "offsetTable", self._table, True
 
     async def saved(self) -> None:
         """Encode the document in slices and save it in the background, with all changes before the call."""
@@ -353,16 +347,8 @@ class Offsets:
         self._close_version()
         self.file.is_changed = False
         # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
-        saves, document = self.file.saves, self._rest()
-        for name, lines, is_always in (
-            ("resetOffsetTable", self.marks.lines, True),
-            (_RESETS, self.places.lines, False),
-            (_BEGINS, self.begins.lines, False),
-            ("offsetTable", self._table.lines, True),
-        ):
-            yield from lines.encode()
-            if (texts := lines.lines()) or is_always:
-                document[name] = texts
+        saves, document = self.file.saves, self.head()
+        yield from self._encode(document)
         if self.file.saves == saves:
             self.file.save(document)
             return True
@@ -370,9 +356,19 @@ class Offsets:
         self.file.is_changed = True
         return False
 
+    def _encode(self, document: dict[str, object]) -> Iterator[None]:
+        """Add the tables as texts, in slices."""
+        for name, table, is_always in self._tables():
+            yield from table.lines.encode()
+            if (texts := table.lines.lines()) or is_always:
+                document[name] = texts
+
     def _to_save(self) -> dict[str, object]:
+        """The document in one piece: it costs what changed since the last save, or everything after a start."""
         self._close_version()
-        return self.to_body()
+        document = self.head()
+        list(self._encode(document))
+        return document
 
     def _close_version(self) -> None:
         """Begin a new data version when something changed: one version per save, not per commit."""

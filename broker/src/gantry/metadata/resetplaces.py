@@ -9,8 +9,6 @@ Saved in the document of the offsets, and sent to slaves.  Places below the log'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from gantry.store.lineblocks import LineBlocks
 
 _KEYS_MAX = 100_000
@@ -24,6 +22,9 @@ class ResetPlaces:
         self.lines = LineBlocks(self.value)
         self.lines.fill(table)
         self.touched: set[str] | None = None  # changed keys, for replication; None without
+
+    def __bool__(self) -> bool:
+        return bool(self._table)
 
     def put(self, key: str, queue_id: int, log_offset: int) -> None:
         """Note that this queue was reset when the log ended there; the oldest key goes when there are too many."""
@@ -81,10 +82,6 @@ class ResetPlaces:
             self._table[key] = queues
         self.lines.changed.add(key)
         return True
-
-    def to_document(self) -> Mapping[str, Mapping[int, int]]:
-        """Return the places as they are saved, by key and queue id."""
-        return {key: dict(queues) for key, queues in self._table.items()}
 
     def _touch(self, key: str) -> None:
         self.lines.changed.add(key)

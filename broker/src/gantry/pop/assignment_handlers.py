@@ -9,12 +9,13 @@ Source: RocketMQ's `QueryAssignmentProcessor`; facts 9.8 of the protocol.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from gantry.metadata import longanswers
 from gantry.metadata.clients import Clients
 from gantry.metadata.groups import Groups
+from gantry.metadata.longanswers import LongAnswer
 from gantry.metadata.topics import Topics
 from gantry.model import documents, names
 from gantry.model.route import MessageQueue, TopicRoute
@@ -29,6 +30,9 @@ from gantry.wire.command import refusal, reply
 if TYPE_CHECKING:
     from gantry.leaves.frames import Command
     from gantry.transport.connection import Connection
+
+
+_INSTEAD = "there are too many modes"
 
 
 class RouteSource(Protocol):
@@ -91,7 +95,7 @@ class AssignmentHandlers:
         member, strategy = documents.text(source, "clientId"), documents.text(source, "strategyName")
         return share_of(member, self._clients.consumers(group), queues, strategy, self.mode(queues[0].topic, group))
 
-    def set_mode(self, connection: Connection, command: Command) -> Command:
+    async def set_mode(self, connection: Connection, command: Command) -> Command:
         """SET_MESSAGE_REQUEST_MODE: whether a group pulls or pops a topic.  The reply waits until it is saved.
 
         A group that does not exist is made, like by its first heartbeat; SUBSCRIPTION_GROUP_NOT_EXIST where none is.
@@ -114,13 +118,20 @@ class AssignmentHandlers:
             return reply(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         self._groups.file.save_if_changed()
         refused = self._modes.put(topic, group, mode)
-        self._modes.file.save_if_changed()
+        for _ in self._modes.saving(always=True):
+            await asyncio.sleep(0)
         return reply(command) if refused is None else refusal(command, refused)
 
     async def all_modes(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_MESSAGE_REQUEST_MODE: the whole table."""
-        entries = documents.mapping(self._modes.to_document(), "messageRequestModeMap").items()
-        return reply(command, body=await longanswers.table({}, "messageRequestModeMap", entries, "there are too many"))
+        modes, answer = self._modes, LongAnswer(_INSTEAD)
+        for topic in modes.topics():
+            groups = LongAnswer(_INSTEAD)
+            for group in modes.groups_of(topic):
+                if (value := modes.value(f"{topic}@{group}")) is not None:
+                    await groups.add(bodies.member(group, value))
+            await answer.add(groups.joined(bodies.dumps(topic) + b":{", b"}"))
+        return reply(command, body=answer.joined(b'{"messageRequestModeMap":{', b"}}"))
 
 
 def _asked(command: Command, what: str) -> documents.Document:

@@ -10,13 +10,15 @@ group that was deleted are removed.  Source: RocketMQ's `MessageRequestModeManag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from gantry.errors import Refusal
 from gantry.metadata.state import State
 from gantry.metadata.tablefile import TableFile
 from gantry.model import documents
 from gantry.pop.assignment import POP, PULL, Mode
+from gantry.store.lineblocks import LineBlocks
+from gantry.store.statefile import encode, line
 from gantry.wire.codes import ResponseCode
 
 ENTRIES_MAX = 100_000
@@ -27,7 +29,13 @@ class Modes:
     """The table of modes.  Loop thread only."""
 
     def __init__(self, state: State, entries_max: int = ENTRIES_MAX) -> None:
-        self.file = TableFile(state, "messageRequestMode.json", self.to_document)
+        self.file = TableFile(state, "messageRequestMode.json", self._to_save)
+        self._lines: LineBlocks[tuple[str, str]] = LineBlocks(
+            lambda key: None if (mode := self.get(*key)) is None else _document(*key, mode),
+            lambda key, value: line(key[1], value),
+            lambda key: key[0],
+            around=lambda topic: (f"{encode(topic)}: {{", "}"),
+        )
         self.touched: set[str] | None = None  # `topic@group` of changed entries, for replication; None without
         self._entries_max = entries_max
         self._topics: dict[str, dict[str, Mode]] = {}  # topic -> group
@@ -60,14 +68,34 @@ class Modes:
         for topic in [topic for topic, groups in self._topics.items() if group in groups]:
             self._set(topic, group, None)
 
-    def to_document(self) -> dict[str, object]:
-        """Return the document in the form of RocketMQ's messageRequestMode.json."""
-        return {
-            "messageRequestModeMap": {
-                topic: {group: _document(topic, group, mode) for group, mode in groups.items()}
-                for topic, groups in self._topics.items()
-            }
-        }
+    def saving(self, *, always: bool = False) -> Iterator[None]:
+        """Save the document when something changed, in slices that cost what has changed.
+
+        always: also when nothing changed, because a save that is under way may have it, and not have ended.
+        """
+        if not always and not self.file.is_changed:
+            self.file.save_if_changed()  # what could not be saved
+            return
+        self.file.is_changed = False
+        yield from self._lines.encode()
+        self.file.save(self._document())
+
+    def _to_save(self) -> dict[str, object]:
+        for _ in self._lines.encode():
+            pass
+        return self._document()
+
+    def _document(self) -> dict[str, object]:
+        """Return the document in the form of RocketMQ's messageRequestMode.json, of texts that are encoded already."""
+        return {"messageRequestModeMap": self._lines.members()}
+
+    def topics(self) -> list[str]:
+        """Return the topics that have entries."""
+        return list(self._topics)
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have an entry for a topic."""
+        return list(self._topics.get(topic, ()))
 
     def keys(self) -> list[str]:
         """Return the key `topic@group` of every entry."""
@@ -92,6 +120,7 @@ class Modes:
                 del groups[group]
             else:
                 groups[group] = mode
+            self._lines.changed.add((topic, group))
             self.file.is_changed = True
             if self.touched is not None:
                 self.touched.add(f"{topic}@{group}")

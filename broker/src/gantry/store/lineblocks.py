@@ -2,8 +2,10 @@
 
 Entries stand in blocks of a few, in the order in which they came; each block has its text.  A save encodes the blocks
 of changed entries, one in each step, and hands over a list of all texts, which the housekeeper joins as it writes them.
-A text takes some 40 bytes for each entry of a queue or two, and the place of an entry some 90.  A table that has tables
-in it has blocks for each of these parts.
+A text takes some 40 bytes for each entry of a queue or two, and the place of an entry some 90.
+
+A table that has tables in it has blocks for each of these parts.  There may be as many parts as entries, so a part of
+one block is kept as one text, with what stands around it.
 
 One block is special: it is encoded before all others, in the same step in which the last changes are taken up.  So what
 it says is never newer than what the others say.  An owner chooses what stands there.
@@ -14,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, NamedTuple, TypeVar
 
-from gantry.store.statefile import Lines, line
+from gantry.store.statefile import Encoded, Lines, line
 
 _BLOCK_KEYS = 16
 # Changed keys that are taken up between two looks at the clock, some 0.2 ms.
@@ -45,19 +47,26 @@ class LineBlocks(Generic[_Key]):
         text_of: Callable[[_Key, object], str] = line,
         part_of: Callable[[_Key], str] = lambda key: "",
         is_first: Callable[[_Key], bool] = lambda key: False,
+        around: Callable[[str], tuple[str, str]] = lambda part: ("", ""),
     ) -> None:
-        """value_of: returns what an entry's text says, None when there is no such entry (any more)."""
+        """value_of: returns what an entry's text says, None when there is no such entry (any more).
+
+        around: returns what stands before and behind the entries of a part.
+        """
         self.changed: set[_Key] = set()
         self._value_of = value_of
         self._text_of = text_of
         self._part_of = part_of
         self._is_first = is_first
+        self._around = around
         self._taking: set[_Key] = set()
         self._place: dict[_Key, _Place] = {}
         self._blocks: dict[_Place, dict[_Key, None]] = {}
         self._texts: dict[str, dict[_Place, str]] = {}
         self._stale: dict[_Place, None] = {}
         self._newest: dict[str, _Place] = {}
+        self._small: dict[str, str] = {}  # parts of one block
+        self._large: dict[str, None] = {}
 
     def fill(self, keys: Iterable[_Key]) -> None:
         """Enter the keys of a table that was loaded, in their order; only at a start, before anything else."""
@@ -91,9 +100,14 @@ class LineBlocks(Generic[_Key]):
         """Return the texts of the entries of a part, as they were encoded last."""
         return Lines(self._texts.get(part, {}).values())
 
-    def parts(self) -> list[str]:
-        """Return the parts that have entries."""
-        return list(self._texts)
+    def members(self) -> Encoded:
+        """Return all parts as members of one object, as they were encoded last."""
+        texts = [*self._small.values()]
+        found = Encoded([Lines(texts)]) if texts else Encoded()
+        for part in self._large:
+            before, behind = self._around(part)
+            found += [(",\n  " if found else "") + before, self.lines(part), behind]
+        return Encoded(["{\n  ", *found, "\n }"]) if found else Encoded(["{}"])
 
     def _take_up(self, count: int) -> None:
         for _ in range(count):
@@ -127,10 +141,21 @@ class LineBlocks(Generic[_Key]):
         texts = self._texts.setdefault(place.part, {})
         if lines:
             texts[place] = ",\n  ".join(lines)
-            return
-        del self._blocks[place]
-        texts.pop(place, None)
-        if not texts:
-            del self._texts[place.part]
-            if self._newest.get(place.part) not in self._blocks:
-                self._newest.pop(place.part, None)  # names that never come again are not kept
+        else:
+            texts.pop(place, None)
+            del self._blocks[place]
+        self._note_size(place.part, texts)
+
+    def _note_size(self, part: str, texts: dict[_Place, str]) -> None:
+        """Keep a small part as one text, and forget one without entries."""
+        self._small.pop(part, None)
+        self._large.pop(part, None)
+        if len(texts) > 1:
+            self._large[part] = None
+        elif texts:
+            before, behind = self._around(part)
+            self._small[part] = before + next(iter(texts.values())) + behind
+        else:
+            del self._texts[part]
+            if self._newest.get(part) not in self._blocks:
+                self._newest.pop(part, None)  # names that never come again are not kept
