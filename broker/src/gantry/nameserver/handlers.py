@@ -11,7 +11,7 @@ RocketMQ: its own name server writes unquoted integer keys to clients before 4.9
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from gantry.clock import Clock
 from gantry.errors import LocalProtocolError, Refusal
@@ -22,7 +22,7 @@ from gantry.model.route import QueueData
 from gantry.model.topic import DataVersion
 from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
 from gantry.nameserver.readiness import Readiness
-from gantry.nameserver.registration import decode_registration
+from gantry.nameserver.registration import decoding
 from gantry.nameserver.settings import Switches
 from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable
 from gantry.transport.connection import Connection
@@ -59,11 +59,14 @@ class NameServerHandlers:
             if connection.closed:
                 return  # the connection ended in the middle of the batch
             handler = self._handlers.get(request.code)
-            counted = request.code if handler is not None else -1
-            self.answered[counted] = self.answered.get(counted, 0) + 1
+            self.count(request.code if handler is not None else -1)
             answer = self._answer(connection, request, handler)
             if not request.is_oneway:
                 connection.write(_encoded(request, answer))
+
+    def count(self, code: int) -> None:
+        """Count a request for the metrics."""
+        self.answered[code] = self.answered.get(code, 0) + 1
 
     def now_ms(self) -> int:
         """Return milliseconds of a monotonic clock, as the table expects them."""
@@ -79,12 +82,13 @@ class NameServerHandlers:
 
     # Brokers
 
-    def _register(self, connection: Connection, command: Command) -> Command:
+    def registering(self, connection: Connection, command: Command) -> Generator[None, None, Command]:
+        """Return the answer to a registration, in slices; the table changes with the last one.  ValueError: invalid."""
         header = headers.parse(command.code, command.ext)
         expected = header.integer("bodyCrc32")
         if expected and hashes.crc31(command.body) != expected:
             return reply(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
-        body = decode_registration(command.body, header.boolean("compressed"), command.version)
+        body = yield from decoding(command.body, header.boolean("compressed"), command.version)
         news = BrokerRegistration(
             cluster=header.text("clusterName"),
             broker_name=header.text("brokerName"),
@@ -99,6 +103,8 @@ class NameServerHandlers:
             filter_servers=body.filter_servers,
             mappings=body.mappings,
         )
+        if connection.closed:
+            return reply(command, ResponseCode.SYSTEM_ERROR, "the connection ended")  # nobody would unregister it
         answer = self._table.register(news, connection, self.now_ms(), self.switches.registration_deletes_topics)
         if isinstance(answer, Refusal):
             return refusal(command, answer)
@@ -108,6 +114,15 @@ class NameServerHandlers:
             ext={"haServerAddr": answer.ha_address, "masterAddr": answer.master_address},
             body=dumps({"table": order_topics}) if order_topics else b"",
         )
+
+    def _register(self, connection: Connection, command: Command) -> Command:
+        steps = self.registering(connection, command)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                answer: Command = end.value
+                return answer
 
     def _register_topic(self, _: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)

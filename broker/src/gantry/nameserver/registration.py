@@ -15,14 +15,17 @@ All input comes from the network: invalid input raises ValueError, and memory is
 from __future__ import annotations
 
 import zlib
+from collections.abc import Generator
 from dataclasses import dataclass, field
 
 from gantry.model import documents
 from gantry.model.topic import DataVersion, TopicConfig
-from gantry.wire import bodies
+from gantry.wire import bodies, slicedbodies
 
 _WHOLE_BODY_VERSION = 37  # V3_0_11: from here on the body is more than the topic table
 _MAPPINGS_VERSION = 413  # V5_0_0
+_TOPICS_AT_ONCE = 200  # some 5 us each
+_INFLATED_AT_ONCE = 1 << 20
 _INFLATED_BYTES_MAX = 64 << 20  # half a million topics; a frame of 16 MiB could inflate to 16 GiB
 
 
@@ -36,24 +39,42 @@ class RegistrationBody:
     mappings: dict[str, object] = field(default_factory=dict)
 
 
+Steps = Generator[None, None, RegistrationBody]
+
+
 def decode_registration(body: bytes, compressed: bool, broker_version: int) -> RegistrationBody:
     """Return the contents of a body; no topics for an empty body. ValueError when it is invalid."""
+    steps = decoding(body, compressed, broker_version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            decoded: RegistrationBody = end.value
+            return decoded
+
+
+def decoding(body: bytes, compressed: bool, broker_version: int) -> Steps:
+    """Return the same, in slices."""
     if not body:
         return RegistrationBody({}, DataVersion())
     if compressed:
-        return _decode_compressed(_inflate(body), broker_version)
-    source = documents.document(bodies.loads(body), "a registration")
+        inflated = yield from _inflate(body)
+        return (yield from _decode_compressed(inflated, broker_version))
     if broker_version < _WHOLE_BODY_VERSION:
-        return _topics_and_version(source, ())
+        source = yield from slicedbodies.loading(body, ("topicConfigTable",))
+        return (yield from _topics_and_version(documents.document(source, "a registration"), ()))
+    source = yield from slicedbodies.loading(body, ("topicConfigSerializeWrapper", "topicConfigTable"))
     table = documents.mapping(source, "topicConfigSerializeWrapper")
-    return _topics_and_version(table, _texts(documents.array(source, "filterServerList")))
+    return (yield from _topics_and_version(table, _texts(documents.array(source, "filterServerList"))))
 
 
-def _topics_and_version(table: documents.Document, filter_servers: tuple[str, ...]) -> RegistrationBody:
+def _topics_and_version(table: documents.Document, filter_servers: tuple[str, ...]) -> Steps:
     topics: dict[str, TopicConfig] = {}
-    for name, value in documents.mapping(table, "topicConfigTable").items():
+    for number, (name, value) in enumerate(documents.mapping(table, "topicConfigTable").items(), 1):
         config = TopicConfig.from_json(value)
         topics[config.name or name] = config
+        if number % _TOPICS_AT_ONCE == 0:
+            yield
     return RegistrationBody(
         topics,
         DataVersion.from_json(table.get("dataVersion")),
@@ -62,21 +83,28 @@ def _topics_and_version(table: documents.Document, filter_servers: tuple[str, ..
     )
 
 
-def _inflate(body: bytes) -> bytes:
-    inflater = zlib.decompressobj()
+def _inflate(body: bytes) -> Generator[None, None, bytes]:
+    inflater, inflated, rest = zlib.decompressobj(), bytearray(), body
     try:
-        inflated = inflater.decompress(body, _INFLATED_BYTES_MAX)
+        while rest and len(inflated) < _INFLATED_BYTES_MAX:
+            inflated += inflater.decompress(rest, _INFLATED_AT_ONCE)
+            rest = inflater.unconsumed_tail
+            yield
     except zlib.error as error:
         raise ValueError(f"the compressed registration is damaged: {error}") from error
     if not inflater.eof:
         raise ValueError(f"the compressed registration is cut off or has more than {_INFLATED_BYTES_MAX} bytes")
-    return inflated
+    return bytes(inflated)
 
 
-def _decode_compressed(data: bytes, broker_version: int) -> RegistrationBody:
+def _decode_compressed(data: bytes, broker_version: int) -> Steps:
     parts = _Parts(data)
     version = DataVersion.from_json(bodies.loads(parts.part()))
-    topics = [_topic_of(parts.part().decode()) for _ in range(parts.count())]
+    topics = []
+    for number in range(parts.count()):
+        topics.append(_topic_of(parts.part().decode()))
+        if number % _TOPICS_AT_ONCE == 0:
+            yield
     filter_servers = bodies.loads(parts.part() or b"[]")
     if not isinstance(filter_servers, list):
         raise ValueError("the filter servers are no JSON array")

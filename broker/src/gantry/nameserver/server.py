@@ -17,6 +17,7 @@ from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.nameserver.keyvalues import KeyValues
+from gantry.nameserver.largeregistrations import LargeRegistrations
 from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.settings import NameServerSettings
 from gantry.nameserver.table import RouteTable
@@ -44,6 +45,7 @@ class NameServer:
         self._handlers = NameServerHandlers(
             self.table, self._key_values, clock or SystemClock(), settings.switches, self._readiness
         )
+        self._large = LargeRegistrations(self._handlers, self._serve)
         self._server: RemotingServer | None = None
         self._http: HealthServer | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -68,6 +70,7 @@ class NameServer:
             await self._http.close()
         if self._scan is not None:
             self._scan.cancel()
+        self._large.stop()
         if self._server is not None:
             await self._server.close()
 
@@ -100,7 +103,10 @@ class NameServer:
         return self._readiness.verdict(self._handlers.now_ms())
 
     def _serve(self, connection: Connection, requests: list[Request]) -> None:
-        self._handlers.serve(connection, requests)
+        first = self._large.first_in(requests)
+        self._handlers.serve(connection, requests[:first])
+        if first < len(requests) and not connection.closed:
+            self._large.take(connection, requests[first:])
         if self._key_values.changes != self._written_changes:
             self._save_key_values()
 

@@ -58,16 +58,21 @@ def loads(body: bytes | bytearray | memoryview, dialect_max: int = FASTJSON_CHAR
     except UnicodeDecodeError as error:
         raise MalformedBodyError(f"body is not UTF-8 at byte {error.start}") from error
     try:
-        value = _decode(text)
+        value = DECODER.decode(text)
     except (ValueError, RecursionError) as error:
         if len(text) > dialect_max:
             raise MalformedBodyError(f"body of {len(text)} characters is not JSON") from error
         value = _Fastjson(text).read()
-    if text.count("{") + text.count("[") > NESTING_MAX:
-        _check_nesting(value)
-    if "\\ud" in text or "\\uD" in text:
-        _check_surrogates(value)
+    check(value, text, 0, len(text))
     return value
+
+
+def check(value: object, text: str, start: int, end: int) -> None:
+    """Refuse a value that was read from this part of a text, and nests too deep or cannot be encoded."""
+    if text.count("{", start, end) + text.count("[", start, end) > NESTING_MAX:
+        _check_nesting(value)
+    if text.find("\\ud", start, end) >= 0 or text.find("\\uD", start, end) >= 0:
+        _check_surrogates(value)
 
 
 def asked(body: bytes | bytearray | memoryview) -> dict[str, object]:
@@ -104,7 +109,7 @@ def _constant(name: str) -> NoReturn:
 
 _encode = JSONEncoder(separators=(",", ":"), sort_keys=True, allow_nan=False).encode
 _encode_unicode = JSONEncoder(ensure_ascii=False).encode
-_decode = JSONDecoder(strict=False, parse_int=_integer, parse_float=_real, parse_constant=_constant).decode
+DECODER = JSONDecoder(strict=False, parse_int=_integer, parse_float=_real, parse_constant=_constant)
 
 
 def _check_nesting(value: object) -> None:

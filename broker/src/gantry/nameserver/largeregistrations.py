@@ -1,0 +1,74 @@
+"""Registrations of many topics: read in slices, so that the routes of clients do not wait for them.
+
+A broker with 10 000 topics sends 2 MB every 30 s, which take some 100 ms to read.  Meanwhile nothing else is taken from
+its connection, so that its requests take effect in their order.  A connection that ends before the last slice registers
+nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from gantry.leaves.frames import Command, encode
+from gantry.nameserver.handlers import NameServerHandlers
+from gantry.transport.connection import Connection
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import Request, reply
+
+_AT_ONCE_BYTES = 64 << 10  # what is shorter is not worth a task
+_WHO = "a registration"
+
+
+class LargeRegistrations:
+    """The registrations under way.  `serve` takes requests that came behind one."""
+
+    def __init__(self, handlers: NameServerHandlers, serve: Callable[[Connection, list[Request]], None]) -> None:
+        self._handlers = handlers
+        self._serve = serve
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def first_in(self, requests: Sequence[Request]) -> int:
+        """Return the place of the first large registration of a batch; the batch's length when there is none."""
+        for number, one in enumerate(requests):
+            if one.code == RequestCode.REGISTER_BROKER and isinstance(one, Command) and len(one.body) > _AT_ONCE_BYTES:
+                return number
+        return len(requests)
+
+    def take(self, connection: Connection, requests: list[Request]) -> None:
+        """Carry out the first of these requests, and then the others."""
+        connection.pause_reading(_WHO)
+        task = asyncio.ensure_future(self._carry_out(connection, requests))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def stop(self) -> None:
+        """Leave out what is under way."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _carry_out(self, connection: Connection, requests: list[Request]) -> None:
+        command = requests[0]
+        assert isinstance(command, Command)
+        try:
+            answer = await self._answer(connection, command)
+        except ValueError as error:
+            answer = reply(command, ResponseCode.SYSTEM_ERROR, f"request {command.code}: {error}")
+        finally:
+            connection.resume_reading(_WHO)
+        if connection.closed:
+            return
+        if not command.is_oneway:
+            connection.write(encode(answer))
+        self._serve(connection, requests[1:])
+
+    async def _answer(self, connection: Connection, command: Command) -> Command:
+        self._handlers.count(command.code)
+        steps = self._handlers.registering(connection, command)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                answer: Command = end.value
+                return answer
+            await asyncio.sleep(0)

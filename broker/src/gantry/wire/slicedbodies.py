@@ -1,0 +1,72 @@
+"""Reading a large JSON object in slices, so that a loop is free in between.
+
+The text is read member by member along one path of names, and what lies beside the path in one piece.  A text that is
+not standard JSON is read by `bodies.loads`, in one piece, which also says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Sequence
+
+from gantry.wire import bodies
+
+_MEMBERS_AT_ONCE = 200  # some 5 us each
+_space = re.compile(r"[ \t\r\n]*").match
+
+Steps = Generator[None, None, dict[str, object]]
+
+
+def loading(body: bytes, path: Sequence[str]) -> Steps:
+    """Return the object that the body is, in slices between the members of the object at `path`.
+
+    MalformedBodyError when it is no JSON object.
+    """
+    try:
+        text = str(body, "utf-8")
+        found, end = yield from _object(text, _past_space(text, 0), path)
+        if _past_space(text, end) == len(text):
+            return found
+    except (ValueError, RecursionError):
+        pass
+    return bodies.loads_object(body)
+
+
+def _object(text: str, at: int, path: Sequence[str]) -> Generator[None, None, tuple[dict[str, object], int]]:
+    """Return the object that begins there, and where it ends; ValueError when it is none."""
+    found: dict[str, object] = {}
+    at = _past(text, at, "{")
+    if text.startswith("}", at):
+        return found, at + 1
+    while True:
+        start = at
+        key, at = bodies.DECODER.raw_decode(text, start)
+        bodies.check(key, text, start, at)
+        if not isinstance(key, str):
+            raise ValueError("a key that is no string")
+        at = _past(text, _past_space(text, at), ":")
+        if path and key == path[0]:
+            found[key], at = yield from _object(text, at, path[1:])
+        else:
+            start = at
+            found[key], at = bodies.DECODER.raw_decode(text, start)
+            bodies.check(found[key], text, start, at)
+        if len(found) % _MEMBERS_AT_ONCE == 0:
+            yield
+        at = _past_space(text, at)
+        if text.startswith("}", at):
+            return found, at + 1
+        at = _past(text, at, ",")
+
+
+def _past_space(text: str, at: int) -> int:
+    match = _space(text, at)
+    assert match is not None, "it matches nothing too"
+    return match.end()
+
+
+def _past(text: str, at: int, mark: str) -> int:
+    """Return where the next thing begins behind a mark that has to stand there."""
+    if not text.startswith(mark, at):
+        raise ValueError(f"no {mark} at {at}")
+    return _past_space(text, at + 1)

@@ -1,0 +1,90 @@
+"""A registration of many topics gives way while it is read, and takes effect in its order."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from gantry.leaves.frames import Command
+from gantry.nameserver.handlers import NameServerHandlers
+from gantry.nameserver.keyvalues import KeyValues
+from gantry.nameserver.largeregistrations import LargeRegistrations
+from gantry.nameserver.settings import Switches
+from gantry.nameserver.table import RouteTable
+from gantry.transport.connection import Connection
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import Request
+from testkit.fake_connection import FakeConnection
+from testkit.simclock import SimClock
+from testkit.turning import until
+
+BROKER = {"brokerName": "b", "brokerAddr": "10.0.0.1:1", "clusterName": "C", "brokerId": "0", "haServerAddr": "h:1"}
+
+
+class Server:
+    """The table and what takes requests, without sockets."""
+
+    def __init__(self) -> None:
+        self.table = RouteTable()
+        self.handlers = NameServerHandlers(self.table, KeyValues(), SimClock(), Switches())
+        self.large = LargeRegistrations(self.handlers, self.serve)
+        self.connection = FakeConnection()
+
+    def serve(self, connection: Connection, requests: list[Request]) -> None:
+        first = self.large.first_in(requests)
+        self.handlers.serve(connection, requests[:first])
+        if first < len(requests):
+            self.large.take(connection, requests[first:])
+
+    def send(self, *commands: Command) -> None:
+        self.serve(self.connection, list(commands))  # type: ignore[arg-type]
+
+
+def registration(topics: int, broken: bytes = b"") -> Command:
+    table = {
+        f"T{number}": {"topicName": f"T{number}", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        for number in range(topics)
+    }
+    version = {"counter": topics, "stateVersion": 0, "timestamp": 5}
+    body = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": table}}).encode()
+    return Command(RequestCode.REGISTER_BROKER, ext=BROKER, body=body + broken, opaque=1, version=479)
+
+
+async def test_others_are_answered_while_a_large_registration_is_read() -> None:
+    server = Server()
+    server.send(registration(5000))
+    await asyncio.sleep(0)
+    assert server.table.live_count == 0 and server.connection.pauses == {"a registration"}
+    other = FakeConnection("10.0.0.2:1")
+    server.serve(other, [Command(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=2)])  # type: ignore[arg-type]
+    assert [answer.opaque for answer in other.take()] == [2]
+    await until(lambda: server.table.live_count == 1)
+    assert server.table.route("T4999") is not None and not server.connection.pauses
+    assert [answer.code for answer in server.connection.take()] == [0]
+
+
+async def test_what_comes_behind_it_on_its_connection_takes_effect_after_it() -> None:
+    server = Server()
+    gone = Command(RequestCode.UNREGISTER_BROKER, ext=BROKER, opaque=3)
+    server.send(registration(2000), gone, registration(2001))
+    await until(lambda: server.table.route("T2000") is not None)
+    server.send(gone)
+    await until(lambda: server.table.live_count == 0)
+    assert [answer.opaque for answer in server.connection.take()] == [1, 3, 1, 3]
+
+
+async def test_a_connection_that_ends_meanwhile_registers_nobody() -> None:
+    server = Server()
+    server.send(registration(5000))
+    await asyncio.sleep(0)
+    server.connection.close("gone")
+    assert server.table.connection_closed(server.connection) == []
+    await until(lambda: not server.large._tasks)
+    assert server.table.live_count == 0 and not server.connection.pauses
+
+
+async def test_an_invalid_one_is_answered_and_the_next_is_taken() -> None:
+    server = Server()
+    server.send(registration(2000, broken=b"?"), registration(2000))
+    await until(lambda: server.table.live_count == 1)
+    assert [answer.code for answer in server.connection.take()] == [ResponseCode.SYSTEM_ERROR, 0]
