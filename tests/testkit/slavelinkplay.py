@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -56,8 +56,8 @@ class Master:
         asyncio.get_running_loop().call_soon(done)
         return bytes_max
 
-    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        return [one for one in self.numbered if one[0] > after]
+    def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
+        return (one for one in list(self.numbered) if one[0] > after)
 
     def came(self, hello: Hello, address: str) -> str:
         return ""

@@ -124,3 +124,41 @@ def test_a_slave_that_catches_up_whenever_it_likes_has_the_same_tables(
             assert follower.tables == tables
     late.catch_up(journal)
     assert late.tables == tables
+
+
+def test_parts_of_an_entry_are_batches_and_only_the_last_has_its_number() -> None:
+    journal = Journal()
+    journal.carry(TOPIC, ["a", "b"], {"a": 1, "b": 2}.get)
+    journal.carry(journals.QUEUES, [""], lambda _: iter([{"T": {"0": number}} for number in range(3)]))
+    batches = [(number, changes) for number, changes in journal.after(0)]
+    told = [change[2] for _, changes in batches for change in changes if change[0] == journals.QUEUES]  # type: ignore[index]
+    assert told == [{"T": {"0": number}} for number in range(3)] and len(batches) == 3
+    assert [number for number, _ in batches] == [2, 2, 3], "a link that ends in between did not get the entry"
+
+
+def test_what_changes_while_a_reader_rests_comes_under_its_new_number_only() -> None:
+    topics: dict[str, object] = {f"t{number}": 1 for number in range(1000)}
+    journal = made({TOPIC: topics})
+    follower = Follower()
+    batches = journal.after(0)
+    follower.number, _ = next(batches)
+    topics["t999"] = topics["new"] = 2
+    del topics["t998"]
+    for name in ("t999", "new", "t998"):
+        journal.changed(TOPIC, name)
+    rest = [change for _, changes in batches for change in changes]
+    assert not {"t999", "new", "t998"} & {change[1] for change in rest}  # type: ignore[index]
+    after = [change for _, changes in journal.after(1000) for change in changes]
+    assert after == [[TOPIC, "t999", 2], [TOPIC, "new", 2], [TOPIC, "t998", None]]
+
+
+def test_names_that_exist_are_kept_up_to_date() -> None:
+    topics: dict[str, object] = {"a": 1, "b": 1}
+    journal = made({TOPIC: topics, GROUP: {"g": 1}})
+    del topics["a"]
+    topics["c"] = 1
+    for name in ("a", "c", "c"):
+        journal.changed(TOPIC, name)
+    (_, (everything, *_)), *_ = list(journal.after(0))
+    assert everything == [ALL, "", {TOPIC: ["b", "c"], GROUP: ["g"], journals.LOG_START: 0}]
+    assert journal._chars == {TOPIC: 2, GROUP: 1}

@@ -45,6 +45,23 @@ async def test_changes_come_before_the_chunk_that_was_written_after_them() -> No
         await until(lambda: play.master.acks[1][:3] == (16, 16, 4))
 
 
+async def test_many_changes_take_several_turns_and_records_wait_for_all_of_them() -> None:
+    async with playing() as play:
+        await until(lambda: play.connector.is_following)
+        play.master.numbered += [(number, ["a group"]) for number in range(1, 100)]
+        play.master.log += b"a record"
+        (link,) = play.slave_links._links
+        link.feed()
+        told = link._machine.metadata
+        assert told < 10, "others have the loop after a few"
+        link.feed()
+        assert link._machine.metadata == told, "also when it is woken meanwhile"
+        play.master.numbered.append((100, ["the topic of the next record"]))
+        play.master.log += b", the next"
+        await until(lambda: len(play.slave.copy) == len(play.master.log))
+        assert [number for number, _ in play.slave.changes] == list(range(1, 101))
+
+
 async def test_a_confirmed_mark_travels_without_a_chunk() -> None:
     async with playing() as play:
         play.master.log += b"record"

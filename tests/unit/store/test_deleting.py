@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.store import queuebase, queuetable
+from gantry.store import deleting, queuebase, queuetable
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.store import Store
@@ -109,6 +109,36 @@ def test_a_topic_that_is_deleted_again_while_its_gravestone_is_written_gets_anot
     assert told == [1, 2] and not store.deleting.is_pending
     crash(store)
     assert list(opened(small("/s"), clock, disk=disk).queues()) == []  # type: ignore[arg-type]
+
+
+def test_a_deletion_is_kept_before_its_folders_are_gone_and_others_come_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(deleting, "_QUEUES_AT_ONCE", 3)
+    clock, disk, background = SimClock(), SimDisk(), InlineBackground(at_once=False)
+    store = opened(small("/s"), clock, background, disk)  # type: ignore[arg-type]
+    store.append([message(queue_id=queue_id) for queue_id in range(8)])
+    for _ in range(4):
+        clock.advance(1100)
+        store.tick(clock.now_ms())
+        background.close()
+    seen: list[tuple[str, int]] = []
+
+    def look(who: str) -> None:
+        seen.append((who, len(disk.list("/s/consumequeue/orders"))))
+
+    store.deleting.on_kept(lambda: look("deleted"))
+    store.delete_queues("orders")
+    while not store.deleting.kept:
+        background.step()
+    background.housekeeper.submit(lambda: look("another's job"))
+    for _ in range(2):
+        background.step()
+    assert seen == [("deleted", 8), ("another's job", 5)]
+    assert store.deleting.is_pending
+    crash(store)
+    again = opened(small("/s"), clock, disk=disk.restart())  # type: ignore[arg-type]
+    assert list(again.queues()) == [], "what is left of the folder does not count"
 
 
 def many_queues(monkeypatch: pytest.MonkeyPatch) -> tuple[Store, SimClock, SimDisk]:

@@ -112,3 +112,45 @@ def test_many_queues_are_looked_at_in_slices_and_each_loses_its_old_files(
     assert len(paths) == len(set(paths)) == 20 * 2, "two full files of each queue; the last one stays"
     assert max(map(len, slices)) <= 2 * (200 // 50 + 1)
     assert all(queue.first == 16 for queue in store._table if queue.topic == "orders")
+
+
+class NoPlace:
+    """A housekeeper whose queue is full."""
+
+    def submit(self, *given: object) -> bool:
+        return False
+
+
+def test_a_table_for_which_the_housekeeper_has_no_place_is_made_later(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = _aged(tmp_path, clock, 4)
+    dropping, checkpoint = store.retention.dropping, store._checkpoint
+    checkpoint.is_short, checkpoint.base_log_offset = True, -1
+    housekeeper, dropping._housekeeper = dropping._housekeeper, NoPlace()  # type: ignore[assignment]
+    dropping.drop_first()
+    assert not dropping.is_saving
+    dropping._housekeeper = housekeeper
+    dropping.drop_first()
+    assert not dropping.is_saving and dropping.segments == 0
+    dropping.drop_first()
+    assert dropping.segments == 1
+
+
+def test_the_table_for_a_segment_is_made_in_slices_and_no_checkpoint_begins_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queuetable, "BASE_SLICE", 2)
+    clock = SimClock()
+    store = _aged(tmp_path, clock, 4)
+    store.append([message(queue_id=queue_id) for queue_id in range(1, 8)])
+    dropping, checkpoint = store.retention.dropping, store._checkpoint
+    checkpoint.is_short, checkpoint.base_log_offset = True, -1
+    dropping.drop_first()
+    assert dropping.is_saving and dropping.is_pending
+    clock.advance(60_000)
+    slices = store.tick(clock.now_ms())
+    assert not checkpoint.is_running, "its newer table would be replaced by this one"
+    assert len(list(slices)) >= 2
+    assert not dropping.is_saving
+    dropping.drop_first()
+    assert dropping.segments == 1

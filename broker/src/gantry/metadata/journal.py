@@ -17,12 +17,15 @@ and a slave that was disconnected for long gets no more than a new one.
     mode    topic@group             whether the group pulls or pops the topic, as in messageRequestMode.json, or null
     delays  ""                      how far delayed messages are delivered
     queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
-                                    once a link
+                                    once a link, in as many changes as there are parts
     all     {"topic": [names], ...} the names of everything that exists, and as `logStart` where the master's log
                                     begins: generations that begin below may be forgotten; a link's first change
 
 A grave is an entry of its own, since the topic may have been made again: the slave has to empty the queues first, and
 the records below that place in the log do not belong to the new topic.
+
+A reader may rest between two batches, because a new link is told everything.  What changes meanwhile is left out of
+what follows and comes under its new number, so that values are read in the order of the numbers all the same.
 
 When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), the whole journal
 is returned, and begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
@@ -33,6 +36,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 Value = Callable[[str], object]
+"""Returns an entry as JSON, None when it does not exist; or an iterator over its parts, each of which is a batch."""
 Change = list[object]
 Batch = tuple[int, list[object]]
 
@@ -59,11 +63,15 @@ class Journal:
         self._values: dict[str, Value] = {}
         self._latest: dict[tuple[str, str], int] = {}  # in the order of the numbers
         self._gone: dict[tuple[str, str], None] = {}
+        self._names: dict[str, dict[str, None]] = {}  # of what exists, by table
+        self._chars: dict[str, int] = {}  # of these names
         self._listeners: list[Callable[[], None]] = []
 
     def carry(self, table: str, keys: Iterable[str], value: Value) -> None:
-        """Add a table with entries of these names; `value` returns an entry as JSON, None when it does not exist."""
+        """Add a table with entries of these names."""
         self._values[table] = value
+        self._names.setdefault(table, {})
+        self._chars.setdefault(table, 0)
         for key in keys:
             self._note(table, key)
 
@@ -82,9 +90,16 @@ class Journal:
         place = (table, key)
         self._latest.pop(place, None)
         self._latest[place] = self.number
+        names = self._names[table]
         if self._values[table](key) is not None:
             self._gone.pop(place, None)
+            if key not in names:
+                names[key] = None
+                self._chars[table] += len(key)
             return
+        if key in names:
+            del names[key]
+            self._chars[table] -= len(key)
         self._gone[place] = None
         if len(self._gone) > _GONE_MAX:
             forgotten = next(iter(self._gone))
@@ -95,34 +110,44 @@ class Journal:
         """Yield the changes after this number in batches, oldest first, each with the number of its last change."""
         if number >= self.number:
             return
-        is_all = number <= self._floor
-        places = list(self._latest.items()) if is_all else self._newer(number)
+        is_all, newest = number <= self._floor, self.number
+        places = list(self._latest) if is_all else self._newer(number)
         changes: list[object] = [self._everything()] if is_all else []
         last, weight = number, len(changes)
-        for (table, key), last in places:
+        for table, key in places:
+            at = self._latest.get((table, key), self.number)
+            if at > newest:
+                continue  # it changed since
             value = self._values[table](key)
-            changes.append([table, key, value])
-            weight += 1 + (len(value) // _PARTS if isinstance(value, dict | list) else 0)
-            if weight >= _BATCH:
-                yield last, changes
-                changes, weight = [], 0
+            for part in value if isinstance(value, Iterator) else (value,):
+                if weight >= _BATCH:
+                    yield last, changes
+                    changes, weight = [], 0
+                changes.append([table, key, part])
+                weight += _BATCH if part is not value else 1 + _weight(value)
+            last = at
         if changes:
             yield max(last, number + 1), changes
 
-    def _newer(self, number: int) -> list[tuple[tuple[str, str], int]]:
+    def _newer(self, number: int) -> list[tuple[str, str]]:
         newer = []
         for place in reversed(self._latest):
             if self._latest[place] <= number:
                 break
-            newer.append((place, self._latest[place]))
+            newer.append(place)
         return newer[::-1]
 
     def _everything(self) -> Change:
-        names: dict[str, list[str]] = {table: [] for table in self._values}
-        for table, key in self._latest:
+        names = {table: list(keys) for table, keys in self._names.items()}
+        if GRAVE in names:
             # Generations are forgotten without a change in this journal.
-            if (table, key) not in self._gone and (table != GRAVE or self._values[table](key) is not None):
-                names[table].append(key)
-        while sum(len(key) for keys in names.values() for key in keys) > _NAMES_CHARS_MAX:
-            del names[max(names, key=lambda table: sum(map(len, names[table])))]
+            names[GRAVE] = [name for name in names[GRAVE] if self._values[GRAVE](name) is not None]
+        chars = dict(self._chars)
+        while sum(chars.values()) > _NAMES_CHARS_MAX:
+            largest = max(chars, key=chars.__getitem__)
+            del names[largest], chars[largest]
         return [ALL, "", {**names, LOG_START: self._log_start()}]
+
+
+def _weight(value: object) -> int:
+    return len(value) // _PARTS if isinstance(value, dict | list) else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -34,8 +34,11 @@ class MasterEnd(Protocol):
         """Read a stretch of cold log, then call done. Return its length in bytes, 0 when it is warm already."""
         ...
 
-    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        """Return the numbered changes of metadata after this one; after 0: the whole metadata."""
+    def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
+        """Yield the numbered changes of metadata after this one; after 0: the whole metadata.
+
+        The caller may rest between two batches.
+        """
         ...
 
     def came(self, hello: Hello, address: str) -> str:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import cast
 
 from gantry.clock import Clock
@@ -43,6 +43,7 @@ CHUNK_BYTES = 256 << 10
 # Several chunks are read at a time: a request to the cold reader costs more than reading one chunk that is in memory.
 _AHEAD_BYTES = 2 << 20
 _OUTPUT_BYTES_HIGH = 1 << 20
+_BATCHES_AT_ONCE = 2  # of metadata, a millisecond each
 
 
 class SlaveLinks:
@@ -177,6 +178,8 @@ class Link(asyncio.Protocol):
         self._brought = (-1, -1)  # start and end of the stretch that was read last
         self._opened_s = self._heard_s = self._beaten_s = slave_links.clock.monotonic()
         self._marks = (0, 0, 0)
+        self._changes: Iterator[tuple[int, list[object]]] | None = None  # of metadata, that are being sent
+        self._next_turn: asyncio.Handle | None = None  # in which this goes on
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
@@ -253,11 +256,12 @@ class Link(asyncio.Protocol):
     def feed(self) -> None:
         """Send the records that may be sent now."""
         machine, source = self._machine, self._slave_links.source
+        if self._next_turn is not None:
+            return
         while machine.has_room and not self._is_paused and not self._is_coming and self._transport is not None:
             written, confirmed, log_start = marks = source.marks
-            for number, changes in source.changes(machine.metadata):
-                self._write(ha.metadata(number, changes))
-                machine.told(number)
+            if not self._tell_changes():
+                return
             start = machine.position
             if start >= written:
                 return
@@ -279,6 +283,31 @@ class Link(asyncio.Protocol):
             self._marks = marks
             machine.sent(start, following)
             self._ration.took(len(records))
+
+    def _tell_changes(self) -> bool:
+        """Send the changes of metadata, some batches in each turn; return False while there are more for the next turn.
+
+        A pass that took several turns is followed by another one: records may need what changed meanwhile.
+        """
+        machine, sent = self._machine, 0
+        while True:
+            is_first_turn = self._changes is None
+            if self._changes is None:
+                self._changes = iter(self._slave_links.source.changes(machine.metadata))
+            for number, changes in self._changes:
+                self._write(ha.metadata(number, changes))
+                machine.told(number)
+                sent += 1
+                if sent == _BATCHES_AT_ONCE:
+                    self._next_turn = asyncio.get_running_loop().call_soon(self._go_on)
+                    return False
+            self._changes = None
+            if is_first_turn:
+                return True
+
+    def _go_on(self) -> None:
+        self._next_turn = None
+        self.feed()
 
     def _gives_way(self, start: int, written: int) -> bool:
         slave_links, hello = self._slave_links, self._machine.hello

@@ -120,6 +120,11 @@ class Checkpoint:
         self._point, self._java = point, java
         self.times = StoreTimes(store_ms)
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a cycle is under way."""
+        return self._running
+
     def is_due(self, flushed: int) -> bool:
         """Whether the period has passed and there is something new."""
         if self._running or self._clock.monotonic() < self._due_s:

@@ -1,9 +1,10 @@
 """Deleting a topic's queues.
 
-From memory they are removed at once.  The table of all other queues is made in slices, one for each tick.  On disk
-first the generation and its gravestone are made durable, then the folder is removed, in one job.  Until it succeeded no
-checkpoint begins, because a new queue of the same name would write its entries among the old ones.  `asked` counts
-deletions, `kept` those that are durable: no crash undoes them.
+From memory they are removed at once.  The table of all other queues is made in slices.  On disk first the generation
+and its gravestone are made durable: then the topic is deleted, whatever a start finds of its folder.  The folder is
+removed after that, some queues at a time, so that what others wait for comes between.  Until it is gone no checkpoint
+begins, because a new queue of the same name would write its entries among the old ones.  `asked` counts deletions,
+`kept` those that are durable: no crash undoes them.
 """
 
 from __future__ import annotations
@@ -20,9 +21,12 @@ from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
 from gantry.store.reserve import Reserve
 
+# Of a topic, in one job: some 60 us each.
+_QUEUES_AT_ONCE = 2000
+
 
 class Deleting:
-    """Loop thread only, but for the job."""
+    """Loop thread only, but for the jobs."""
 
     def __init__(
         self,
@@ -39,7 +43,7 @@ class Deleting:
         self._housekeeper = housekeeper
         self._reserve = reserve
         self._on_failed = on_failed
-        self._topics: dict[str, int] = {}  # with the number of the deletion
+        self._topics: dict[str, int] = {}  # of which folders may be there, with the number of the deletion
         self._is_running = False
         self._walk: Iterator[QueueBase | None] | None = None  # over the table, before the job
         self._kept_listeners: list[Callable[[], None]] = []
@@ -77,41 +81,78 @@ class Deleting:
         self.asked += 1
         self.go_on(durable_end)
 
-    def go_on(self, durable_end: int) -> None:
-        """One slice of the work for all deletions that are not durable yet; after the last one the job is submitted."""
-        if self._is_running or self.kept == self.asked:
-            return
+    def go_on(self, durable_end: int) -> bool:
+        """One slice of the work for all deletions that are not durable yet; after the last one the job is submitted.
+        Return whether there is another slice to do now.
+        """
+        if self._is_running:
+            return False
+        if self.kept == self.asked:
+            self._remove(dict(self._topics))  # what found no room in the housekeeper's queue, or on the disk
+            return False
         if self._walk is None:
             self._walk = self._table.base(durable_end)
         base = next(self._walk)
         if base is None:
-            return
+            return True
         self._walk = None
         topics, lives = dict(self._topics), self._table.generations.to_document()
+        job = partial(self._reserve.carry_out, partial(self._keep, base, lives))
         self._is_running = True
-        job = partial(self._reserve.carry_out, partial(self._job, tuple(topics), base, lives))
-        if not self._housekeeper.submit(job, partial(self._done, topics, self.asked)):
+        if not self._housekeeper.submit(job, partial(self._kept, topics, self.asked)):
             self._is_running = False
+        return False
 
     def complete(self) -> None:
-        """Submit the job that is being prepared; only while a store closes."""
+        """Carry out the jobs that are prepared or under way; blocks, only while a store closes."""
         while self._walk is not None:
             self.go_on(0)
+        while self._is_running:
+            self._housekeeper.drain()
 
-    def _job(self, topics: tuple[str, ...], base: QueueBase, lives: dict[str, object]) -> None:
+    def _keep(self, base: QueueBase, lives: dict[str, object]) -> None:
         generations.save(self._disk, self._root, lives)
         queuebase.save(self._disk, self._root, base)
-        for topic in topics:
-            self._disk.remove_tree(filenames.topic_queues(self._root, topic))
 
-    def _done(self, topics: dict[str, int], asked: int, error: StoreError | None) -> None:
+    def _kept(self, topics: dict[str, int], asked: int, error: StoreError | None) -> None:
         self._is_running = False
         if error is None:
-            for topic, number in topics.items():
-                if self._topics[topic] == number:  # else it was made and deleted again meanwhile
-                    del self._topics[topic]
             self.kept = asked
+            self._remove(topics)
             for listener in self._kept_listeners:
                 listener()
         elif not isinstance(error, DiskFullError):
             self._on_failed(error)
+
+    def _remove(self, topics: dict[str, int]) -> None:
+        """Submit the next job for the folders of these topics, whose deletion is durable."""
+        if not topics:
+            return
+        topic, left = next(iter(topics)), [True]
+        job = partial(self._reserve.carry_out, partial(self._remove_some, topic, left))
+        self._is_running = True
+        if not self._housekeeper.submit(job, partial(self._removed, topics, left)):
+            self._is_running = False
+
+    def _remove_some(self, topic: str, left: list[bool]) -> None:
+        folder = filenames.topic_queues(self._root, topic)
+        queues = self._disk.list(folder) if self._disk.exists(folder) else []
+        if len(queues) <= _QUEUES_AT_ONCE:
+            self._disk.remove_tree(folder)
+            left.clear()
+            return
+        for name in queues[:_QUEUES_AT_ONCE]:
+            self._disk.remove_tree(f"{folder}/{name}")
+
+    def _removed(self, topics: dict[str, int], left: list[bool], error: StoreError | None) -> None:
+        self._is_running = False
+        if error is not None:
+            if not isinstance(error, DiskFullError):
+                self._on_failed(error)
+            return
+        if not left:
+            topic, number = next(iter(topics.items()))
+            del topics[topic]
+            if self._topics[topic] == number:  # else it was made and deleted again meanwhile
+                del self._topics[topic]
+        self._remove(topics)

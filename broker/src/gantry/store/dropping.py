@@ -54,6 +54,7 @@ class Dropping:
         self._next_s = clock.monotonic()
         self._base_end = 0  # what a table that was written by itself knows
         self._is_saving = False
+        self._walk: Iterator[QueueBase | None] | None = None  # over the queues, before the job
         self._unlink: list[str] = []
         self._search: Iterator[list[str]] | None = None
         self._is_search_due = False
@@ -69,7 +70,7 @@ class Dropping:
     @property
     def is_pending(self) -> bool:
         """Whether files of dropped segments are still to be removed, or the table that allows it to be written."""
-        return bool(self._unlink) or self._is_saving
+        return bool(self._unlink) or self.is_saving
 
     def listen(self, on_lingering: Callable[[int], None], on_hung: Callable[[int], None]) -> None:
         """Register listeners for dropped segments that are still read: called with the first offset, see the module."""
@@ -96,15 +97,31 @@ class Dropping:
                 self._on_lingering(segment.start)
         self.drop_derived()
 
+    def go_on(self) -> bool:
+        """One slice of the table that is made for a segment; whether there is another one to do now."""
+        if self._walk is None:
+            return False
+        base = next(self._walk)
+        if base is None:
+            return True
+        self._walk = None
+        job = partial(self._checkpoint.reserve.carry_out, partial(self._write_base, base))
+        self._is_saving = True
+        if not self._housekeeper.submit(job, partial(self._base_saved, base.log_offset)):
+            self._is_saving = False
+        return False
+
+    @property
+    def is_saving(self) -> bool:
+        """Whether the table is being made or written: meanwhile no checkpoint may begin, which writes a newer one."""
+        return self._is_saving or self._walk is not None
+
     def _save_base(self, end: int) -> None:
         """Only the table, for a start that finds queue files without the segment's last entries to fill them up."""
-        if self._is_saving:
+        if self.is_saving or self._checkpoint.is_running:
             return
-        # In one piece: a newer table of a checkpoint must not be written before this one.
-        *_, base = self._derived.table.base(end)
-        assert base is not None
-        job = partial(self._checkpoint.reserve.carry_out, partial(self._write_base, base))
-        self._is_saving = self._housekeeper.submit(job, partial(self._base_saved, end))
+        self._walk = self._derived.table.base(end)
+        self.go_on()
 
     def _write_base(self, base: QueueBase) -> None:
         queuebase.save(self._disk, self._derived.root, base)

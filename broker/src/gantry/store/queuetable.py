@@ -23,6 +23,7 @@ QueueKey = tuple[str, int]
 # A look at a queue takes a microsecond; a search in its files fifty, and more where one has to be opened.
 _SEARCH_COST = 50
 _SLICE_COST = 2500
+_LOOKED_AT_ONCE = 2000
 # Of a queue-base table that is made by itself: 2.4 us a queue.
 BASE_SLICE = 1000
 
@@ -159,6 +160,17 @@ class QueueTable:
                 yield paths
                 paths, cost = [], 0
         yield paths
+
+    def expired_ends(self, log_start: int) -> Iterator[dict[str, dict[str, int]]]:
+        """The next offsets of queues of which all records lie before log_start, by topic and queue id, in slices."""
+        queues = list(self._queues.items())
+        for at in range(0, len(queues), _LOOKED_AT_ONCE):
+            ends: dict[str, dict[str, int]] = {}
+            for key, queue in queues[at : at + _LOOKED_AT_ONCE]:
+                is_expired = 0 < self.heads.get(key, 0) == queue.next and queue.log_end <= log_start
+                if is_expired and self._queues.get(key) is queue:
+                    ends.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.next
+            yield ends
 
     def base(self, log_end: int) -> Iterator[QueueBase | None]:
         """The queue-base table of the records that end at or below log_end, in slices: None between them, the table at

@@ -13,6 +13,8 @@ next start can find out what is really on the disk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, queues, records
@@ -175,9 +177,7 @@ class Store:
         return ""
 
     def tick(self, now_ms: int) -> Iterator[bool]:
-        """Start what is due; to be called every 10 to 100 ms with the wall clock.  The slices of a checkpoint are
-        returned as an iterator; the next tick goes on with what was left.
-        """
+        """Start what is due, every 10 to 100 ms.  Return slices of what takes long; the next tick goes on with it."""
         if self.failed is not None or self.is_closed:
             return iter(())
         self._checkpoint.go_on()
@@ -186,13 +186,18 @@ class Store:
         self._flush.tick()
         self._index.absorb(self.flushed.offset)
         self.deleting.go_on(self.durable_end)
-        if not self.deleting.is_pending and self._checkpoint.is_due(self.flushed.offset):
+        is_held_up = self.deleting.is_pending or self.retention.dropping.is_saving
+        if self._checkpoint.is_due(self.flushed.offset) and not is_held_up:
             self._checkpoint.begin(self.flushed.offset, self.dispatched.offset, self._checkpointed)
         self.retention.tick(self.durable_end, now_ms)
         self._log.prepare()
         if self._log.segments.failed is not None:
             self._fail(self._log.segments.failed)
-        return iter(self._checkpoint.go_on, False)
+        return chain(
+            iter(partial(self.deleting.go_on, self.durable_end), False),
+            iter(self.retention.dropping.go_on, False),
+            iter(self._checkpoint.go_on, False),
+        )
 
     @property
     def durable_end(self) -> int:
@@ -243,14 +248,9 @@ class Store:
         """Written bytes of one segment, uncopied."""
         return self._log.slice(start, end - start)
 
-    def expired_ends(self) -> dict[str, dict[str, int]]:
-        """The next offsets of queues of which the log has no record any more, by topic and queue id."""
-        ends: dict[str, dict[str, int]] = {}
-        for queue in self._table:
-            head = self._table.heads.get((queue.topic, queue.queue_id), 0)
-            if 0 < head == queue.next == queue.min_offset(self._log.start):
-                ends.setdefault(queue.topic, {})[str(queue.queue_id)] = head
-        return ends
+    def expired_ends(self) -> Iterator[dict[str, dict[str, int]]]:
+        """The next offsets of queues of which the log has no record any more, by topic and queue id, in slices."""
+        return self._table.expired_ends(self._log.start)
 
     def begin_queue(self, topic: str, queue_id: int, following: int) -> None:
         """Create a missing queue that goes on at this offset, like the master's; makes its first file."""

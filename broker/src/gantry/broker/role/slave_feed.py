@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
@@ -109,12 +109,14 @@ class SlaveFeed:
         store.bring_in([(start, coming)], done)
         return coming
 
-    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        """Return the numbered changes of metadata after this one."""
+    def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
+        """Yield the numbered changes of metadata after this one; the caller may rest in between."""
         if after >= self._journal.number:
-            return ()
+            return
         self._number_touched()  # values are those of now, so what moved before them goes before them
-        return list(self._journal.after(after))
+        for batch in self._journal.after(after):
+            yield batch
+            self._number_touched()
 
     def came(self, hello: Hello, address: str) -> str:
         """Note that a slave begins to follow. Return why it may not; empty: it may."""
