@@ -24,13 +24,14 @@ from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
 from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.registration import decoding
 from gantry.nameserver.settings import Switches
-from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable
+from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable, queues_of
 from gantry.transport.connection import Connection
 from gantry.wire import headers
 from gantry.wire.bodies import dumps, loads
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
 from gantry.wire.command import Request, refusal, reply
 
+_TOPICS_AT_ONCE = 500
 Handler = Callable[[Connection, Command], Command]
 
 
@@ -89,6 +90,11 @@ class NameServerHandlers:
         if expected and hashes.crc31(command.body) != expected:
             return reply(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = yield from decoding(command.body, header.boolean("compressed"), command.version)
+        queues: dict[str, QueueData] = {}
+        for number, (topic, config) in enumerate(body.topics.items()):
+            queues[topic] = queues_of(header.text("brokerName"), config)
+            if number % _TOPICS_AT_ONCE == _TOPICS_AT_ONCE - 1:
+                yield
         news = BrokerRegistration(
             cluster=header.text("clusterName"),
             broker_name=header.text("brokerName"),
@@ -102,6 +108,7 @@ class NameServerHandlers:
             zone=header.text("__ZONE_NAME"),
             filter_servers=body.filter_servers,
             mappings=body.mappings,
+            queues=queues,
         )
         if connection.closed:
             return reply(command, ResponseCode.SYSTEM_ERROR, "the connection ended")  # nobody would unregister it

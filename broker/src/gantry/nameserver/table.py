@@ -69,6 +69,7 @@ class BrokerRegistration:
     zone: str = ""
     filter_servers: tuple[str, ...] = ()
     mappings: dict[str, object] = field(default_factory=dict)  # topic -> TopicQueueMappingInfo, passed on unchanged
+    queues: dict[str, QueueData] = field(default_factory=dict)  # what is made of topics already, by topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,11 @@ class _Live:
     link: object
     ha_address: str
     group: str
+
+
+def queues_of(broker_name: str, config: TopicConfig) -> QueueData:
+    """Return a topic's queues on a broker as routes say them."""
+    return QueueData(broker_name, config.read_queues, config.write_queues, config.perm, config.sys_flag)
 
 
 class RouteTable:
@@ -352,10 +358,8 @@ class RouteTable:
         for topic, config in news.topics.items():
             queues = self._queues.setdefault(topic, {})
             if is_changed or group.name not in queues:
-                perm = config.perm & ~PERM_WRITE if is_acting else config.perm
-                queues[group.name] = QueueData(
-                    group.name, config.read_queues, config.write_queues, perm, config.sys_flag
-                )
+                data = news.queues.get(topic) or queues_of(group.name, config)
+                queues[group.name] = replace(data, perm=data.perm & ~PERM_WRITE) if is_acting else data
         if is_changed:
             for topic, mapping in news.mappings.items():
                 if group.name in self._queues.get(topic, ()):  # otherwise never returned, and never removed
