@@ -145,12 +145,13 @@ class QueueTable:
         that are deleted in between are left out.
         """
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
-        self.generations.forget(log_start, {topic for topic, _ in self._queues})
         paths: list[str] = []
-        cost = 0
-        for key, queue in list(self._queues.items()):
+        topics: set[str] = set()
+        cost, changes = 0, self.changes
+        for queue in list(self):
             cost += 1
-            if queue.has_files_before_its_last and self._queues.get(key) is queue:
+            topics.add(queue.topic)
+            if queue.has_files_before_its_last and self._queues.get((queue.topic, queue.queue_id)) is queue:
                 cost += _SEARCH_COST
                 dropped = queue.drop_before(log_start)
                 if dropped:
@@ -159,6 +160,8 @@ class QueueTable:
             if cost >= _SLICE_COST:
                 yield paths
                 paths, cost = [], 0
+        if self.changes == changes:  # else the next search knows the queues that came
+            self.generations.forget(log_start, topics)
         yield paths
 
     def expired_ends(self, log_start: int) -> Iterator[dict[str, dict[str, int]]]:
