@@ -147,6 +147,24 @@ def test_a_document_of_a_log_that_lost_its_end_gives_way_to_the_records_that_are
     assert play.table.get(("h", "orders", 0)) == batch_of(5)
 
 
+@pytest.mark.parametrize("records", [0, 2])
+def test_a_document_of_a_log_that_lost_its_end_does_not_count_when_the_log_has_grown_again(
+    tmp_path: Path, records: int
+) -> None:
+    """The process ends before the table was saved again."""
+    play = Play(tmp_path, messages=0 if records == 0 else 10)
+    for _ in range(records):
+        play.change(batch_of(0))
+    done, _ = batch_of(0, 1, 2).acknowledge(2, 1_000)
+    cut = {"gl": play.store.written.offset + 100}
+    play.state.save({"table": {"orders@g": {"0": done.to_json() | cut}}, "gantryNext": records + 1})
+    play.begin()
+    play.store.append([message(body=b"." * 1_000) for _ in range(3)])
+    assert play.store.written.offset > cut["gl"]
+    play.begin()
+    assert play.table.get(QUEUE) == (batch_of(0) if records else None)
+
+
 def test_idle_batches_and_those_of_queues_that_are_gone_are_forgotten_and_the_table_is_bounded(tmp_path: Path) -> None:
     play = Play(tmp_path)
     play.begin(queues_max=2)

@@ -11,7 +11,7 @@ The document is RocketMQ's, with the log offset of each record (`gl`) and one mo
 the first record that may not be in it.  A start reads the document and the records from there on, and has the table as
 it was.  A document is computed of what is dispatched and saved when the log is durable up to there: a log that lost its
 end in a power cut gives its numbers to new messages, which nobody has acknowledged.  When a document names a record
-that is not in the log any more, all records that are left are read again.
+that is not in the log any more, all records that are left are read again, and the document is replaced at once.
 
 A batch that is done stays for a day: its committed offset is newer than a consumer offset that was saved before a crash
 (RocketMQ keeps it as long).  The table is bounded; when it is full a queue without an entry is not popped in order.
@@ -19,6 +19,7 @@ A batch that is done stays for a day: its committed offset is newer than a consu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterator
 from typing import NamedTuple
 
@@ -211,13 +212,17 @@ class OrderTable:
         except ValueError as error:
             advice = "restore it, or remove it to forget which messages are being handled in order"
             raise StoreError(f"consumerOrderInfo.json: {error}; {advice}") from error
+        if self._is_changed:
+            # Else a start behind a log that has grown again takes its places for those of the records that were lost.
+            with contextlib.suppress(StoreError):  # a full disk: the next save tries it again
+                self.save_now()
 
     def _read(self, queue: Queue, value: object) -> None:
         what = f"{queue[1]}@{queue[0]} queue {queue[2]}"
         batch = order.from_json(value, what)
         log_offset = documents.integer(documents.document(value, what), _LOG_OFFSET)
         is_buried = self._store.reader.is_buried(queue[1], log_offset)
-        if log_offset >= self._store.written.offset > 0:
+        if log_offset >= self._store.written.offset:
             # The log lost its end since (a slave cut what its master does not have): an older record of this queue is
             # the newest by now.
             batch, self._next = None, 0
