@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
+from dataclasses import InitVar, dataclass, field
+
 from gantry.replication.lateness import Lateness
 from gantry.replication.members import Member
 from gantry.wire.ha import Ack
 
 
+@dataclass(slots=True, eq=False)
 class Attendance:
-    """The state of one slave that is or was connected."""
+    """The state of one slave that is or was connected.
 
-    __slots__ = (
-        "address",
-        "again_s",
-        "changes",
-        "floor",
-        "held",
-        "is_again",
-        "is_connected",
-        "is_full",
-        "is_proven",
-        "log",
-        "member",
-        "metadata",
-        "process",
-        "seen_s",
-        "store_uid",
-        "written",
-    )
+    address       HOST:PORT; empty for a slave of the set that has not connected in this epoch
+    floor         the newest change of the metadata that it has to hold before it joins: when its link began, or one
+                  that an administrator was answered without it
+    is_full       its disk has no room for the next segment
+    is_proven     it holds what it was asked for when this link began; True for a slave that has not connected yet
+    is_again      the former link ended before the slave was proven
+    again_s       it is not admitted to the set before
+    seen_s        the last acknowledgement; while `is_again`, when the first of these links began
+    log, changes  how late its acknowledgements of the log and of the metadata are
+    """
 
-    def __init__(self, member: Member, store_uid: str, address: str, slow_s: float, now_s: float) -> None:
-        self.member = member
-        self.store_uid = store_uid
-        self.address = address
-        self.process = ""
-        self.is_connected = bool(address)
-        self.is_full = False  # its disk has no room for the next segment
-        # Whether it holds what it was asked for when this link began; True for a slave that has not connected yet.
-        self.is_proven = not address
-        self.is_again = False  # the former link ended before the slave was proven
-        self.again_s = now_s  # it is not admitted to the set before
-        self.written = 0
-        self.held = 0
-        self.metadata = 0
-        # The newest change of the metadata that it has to hold before it joins: when its link began, or one that an
-        # administrator was answered without it.
-        self.floor = 0
-        self.seen_s = now_s  # the last acknowledgement; while `is_again`, when the first of these links began
+    member: Member
+    store_uid: str
+    address: str
+    slow_s: InitVar[float]
+    now_s: InitVar[float]
+    process: str = ""
+    floor: int = 0
+    is_full: bool = False
+    held: int = field(default=0, init=False)
+    metadata: int = field(default=0, init=False)
+    is_connected: bool = field(init=False)
+    is_proven: bool = field(init=False)
+    is_again: bool = field(default=False, init=False)
+    again_s: float = field(init=False)
+    seen_s: float = field(init=False)
+    log: Lateness = field(init=False)
+    changes: Lateness = field(init=False)
+
+    def __post_init__(self, slow_s: float, now_s: float) -> None:
+        self.is_connected = bool(self.address)
+        self.is_proven = not self.address
+        self.again_s = self.seen_s = now_s
         self.log, self.changes = Lateness(slow_s, now_s), Lateness(slow_s, now_s)
 
     def go_on(self, former: Attendance) -> None:
@@ -62,7 +61,7 @@ class Attendance:
     def acknowledge(self, ack: Ack, written: int, now_s: float) -> None:
         """Note an acknowledgement; our log ends at `written`."""
         self.changes.reached(ack.metadata, ack.metadata, now_s)
-        self.written, self.held, self.metadata = ack.written, ack.held, ack.metadata
+        self.held, self.metadata = ack.held, ack.metadata
         if self.metadata >= self.floor and self.held >= self.log.probe:
             self.is_proven, self.is_again = True, False
         if not self.is_again:

@@ -158,9 +158,9 @@ class InSyncTracker:
             member = Member(place, 1) if known is None else known.member
             if hello.end < self.insync.match(member):
                 member = Member(place, member.incarnation + 1)
-        slave = self.slaves[place] = Attendance(member, hello.store_uid, address, self.rules.waits.slow_s, now_s)
-        slave.written, slave.process, slave.floor = hello.end, hello.process, floor
-        slave.is_full = hello.is_full
+        slow_s = self.rules.waits.slow_s
+        slave = Attendance(member, hello.store_uid, address, slow_s, now_s, hello.process, floor, hello.is_full)
+        self.slaves[place] = slave
         if known is not None and known.member == member and known.store_uid in ("", hello.store_uid):
             slave.go_on(known)
         self._pace.behind(member)
