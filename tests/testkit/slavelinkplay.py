@@ -43,7 +43,7 @@ class Master:
         return len(self.log), self.confirmed, 0
 
     def judge(self, hello: Hello) -> Welcome | No:
-        return judge(replace(MINE, end=len(self.log)), hello)
+        return judge(replace(MINE, end=len(self.log)), hello, lambda end: hello.tail)
 
     def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
         end = min(len(self.log), start + bytes_max)

@@ -28,13 +28,13 @@ SLAVE = Hello("cluster", "broker-a", 1, "store-s", table_of([(1, 0), (2, 500)]),
 
 
 def at(hello: Hello, mine: MasterStatus = MINE) -> tuple[Step, int]:
-    answer = judge(mine, hello)
+    answer = judge(mine, hello, lambda end: hello.tail)
     assert isinstance(answer, Welcome), answer
     return answer.step, answer.at
 
 
 def why(hello: Hello, mine: MasterStatus = MINE) -> str:
-    answer = judge(mine, hello)
+    answer = judge(mine, hello, lambda end: hello.tail)
     assert isinstance(answer, No), answer
     return answer.reason
 

@@ -90,7 +90,7 @@ async def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
     hello = Hello("cluster", "broker-a", 1, "store-s", table, 0, 300, 100, 1 << 20)
     mine = MasterStatus("cluster", "broker-a", "store-m", 1, table, 0, 300, 1 << 20)
     sink, way = Flushing(), CutWay()
-    feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said), 1 << 20)
+    feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said, lambda end: said.tail), 1 << 20)
     link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock(), LINK_S)  # type: ignore[arg-type]
     link.connection_made(way)
     brought(link, feeding.preamble(way.written))

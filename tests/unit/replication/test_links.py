@@ -25,7 +25,7 @@ SLAVE = Hello("cluster", "broker-a", 1, "store-s", table_of([(1, 0)]), 0, 300, 2
 
 
 def feeding(keys: Keys = SECRET, window: int = 1 << 20, mine: MasterStatus = MINE) -> Feeding:
-    return Feeding(keys, b"m" * 32, lambda hello: judge(mine, hello), window)
+    return Feeding(keys, b"m" * 32, lambda hello: judge(mine, hello, lambda end: hello.tail), window)
 
 
 def following(keys: Keys = SECRET, hello: Hello = SLAVE) -> Following:
@@ -234,7 +234,7 @@ def test_in_any_interleaving_the_log_is_the_masters_and_no_promise_is_ahead_of_i
 
 def test_a_judgement_compares_the_bytes_before_the_end() -> None:
     hello = replace(SLAVE, tail=77)
-    same = master.standing_judge(lambda: MINE, lambda end: 77 if end == 300 else 0)(hello)
-    other = master.standing_judge(lambda: MINE, lambda end: 78)(hello)
+    same = judge(MINE, hello, lambda end: 77 if end == 300 else 0)
+    other = judge(MINE, hello, lambda end: 78)
     assert isinstance(same, Welcome)
     assert isinstance(other, No) and "differ" in other.reason

@@ -22,6 +22,7 @@ table and other bytes.
 from __future__ import annotations
 
 import hmac
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -199,8 +200,11 @@ class No:
     reason: str
 
 
-def judge(mine: MasterStatus, hello: Hello) -> Welcome | No:
-    """Return from where the slave follows, or why it cannot."""
+def judge(mine: MasterStatus, hello: Hello, tail: Callable[[int], int]) -> Welcome | No:
+    """Return from where the slave follows, or why it cannot.
+
+    tail: returns our checksum of the bytes before an offset (`tail_range`).
+    """
     misfit = _misfit(mine, hello)
     if misfit:
         return No(misfit)
@@ -221,7 +225,14 @@ def judge(mine: MasterStatus, hello: Hello) -> Welcome | No:
         return No(f"the slave would go on at {common.end}, our log {_range(mine)}; {_COPY}")
     if common.end < hello.start:
         return No(f"the slave would be cut at {common.end}, its log begins at {hello.start}; {_COPY}")
-    return _welcome(mine, Step.CUT if common.end < hello.end else Step.FOLLOW, common.end)
+    if common.end < hello.end:
+        return _welcome(mine, Step.CUT, common.end)
+    if tail(hello.end) != hello.tail:
+        return No(
+            f"the bytes before {hello.end} differ from ours: the slave's log is another one; "
+            "empty its folder to have everything copied"
+        )
+    return _welcome(mine, Step.FOLLOW, common.end)
 
 
 _COPY = "empty the slave's folder to have everything copied"

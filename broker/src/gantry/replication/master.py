@@ -19,13 +19,11 @@ from typing import NamedTuple
 
 from gantry.replication.handshake import (
     Hello,
-    MasterStatus,
     No,
     ProofPurpose,
     Step,
     Welcome,
     is_proven,
-    judge,
     prove,
     read_hello,
 )
@@ -212,22 +210,3 @@ def preamble_fault(data: bytes) -> str:
     if not ha.MAGIC.startswith(data[: len(ha.MAGIC)]):
         return f"it does not speak this protocol, it began with {bytes(data[:8])!r}"
     return ""
-
-
-def standing_judge(standing: Callable[[], MasterStatus], tail: Callable[[int], int]) -> Judge:
-    """Return a judge that compares the tables of epochs and the bytes before the slave's end.
-
-    tail: returns our checksum of the bytes before an offset.
-    """
-
-    def judgement(hello: Hello) -> Welcome | No:
-        answer = judge(standing(), hello)
-        if isinstance(answer, Welcome) and answer.step is Step.FOLLOW and hello.end > hello.start:
-            if tail(hello.end) != hello.tail:
-                return No(
-                    f"the bytes before {hello.end} differ from ours: the slave's log is another one; "
-                    "empty its folder to have everything copied"
-                )
-        return answer
-
-    return judgement

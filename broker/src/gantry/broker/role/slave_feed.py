@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
-from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, tail_range
-from gantry.replication.master import standing_judge
+from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, judge, tail_range
 from gantry.wire.ha import Ack
 
 if TYPE_CHECKING:
@@ -61,7 +60,6 @@ class SlaveFeed:
         self._clock = mastership.clock
         self._journal = journal
         self._facts = facts
-        self._judge = standing_judge(self._standing, self._tail)
         self.is_waited_for = self._tracker.is_waited_for
         self.acked, self.commits, self.promised, self.went = news.acked, news.commits, news.promised, news.went
         self._number_touched = news.number_touched
@@ -88,12 +86,9 @@ class SlaveFeed:
             member.has_register,
         )
 
-    def _tail(self, end: int) -> int:
-        return tail_sum(self._store, end)
-
     def judge(self, hello: Hello) -> Welcome | No:
         """Return the answer to a slave's hello."""
-        return self._judge(hello)
+        return judge(self._standing(), hello, lambda end: tail_sum(self._store, end))
 
     def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
         """Return whole records from `start` on, and the offset of the next ones."""
