@@ -25,24 +25,14 @@ gave them.  Normative: broker/docs/failover.md.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 
 from gantry.replication.members import MEMBERS_MAX, Member, SyncSet, format_set
-
-
-class ChangeKind(Enum):
-    """The kind of a change of the set."""
-
-    SHRINK = "shrink"
-    EXPAND = "expand"
-    REPLACE = "replace"
 
 
 @dataclass(frozen=True, slots=True)
 class InSyncChange:
     """One compare-and-set of the in-sync set, from `base` to `target`."""
 
-    kind: ChangeKind
     member: Member  # the one that leaves or joins
     base: SyncSet
     target: SyncSet
@@ -120,7 +110,7 @@ class InSync:
             return None
         if len(self.recorded) - 1 < self.min_in_sync:
             return None
-        return self._begin(ChangeKind.SHRINK, member, self.recorded - {member})
+        return self._begin(member, self.recorded - {member})
 
     def admit(self, member: Member) -> InSyncChange | None:
         """Return the change that adds a member, in place of its former incarnation if that is in the set; None: not
@@ -133,17 +123,16 @@ class InSync:
         former = {other for other in self.recorded if other.ordinal == member.ordinal}
         if any(other.incarnation > member.incarnation for other in former):
             return None  # an acknowledgement of a disk that has been lost since
-        kind = ChangeKind.REPLACE if former else ChangeKind.EXPAND
-        return self._begin(kind, member, (self.recorded - former) | {member})
+        return self._begin(member, (self.recorded - former) | {member})
 
     @property
     def entry_mark(self) -> int:
         """The offset that a member must have acknowledged before it may join."""
         return max(self.confirmed, self.start)
 
-    def _begin(self, kind: ChangeKind, member: Member, target: SyncSet) -> InSyncChange:
+    def _begin(self, member: Member, target: SyncSet) -> InSyncChange:
         # Before anything is sent `required` covers both outcomes.
-        self.change = InSyncChange(kind, member, self.recorded, target)
+        self.change = InSyncChange(member, self.recorded, target)
         return self.change
 
     def _recount(self) -> int:
