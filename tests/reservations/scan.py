@@ -1,8 +1,9 @@
 """Finds what the product takes and has to give back, by its source.
 
-Three forms, each by file and attribute:
+Four forms, each by file and attribute:
 
-    pause      `x.pause_reading(...)`, given back by `x.resume_reading(...)`
+    pause      `x.pause_reading(who)`, given back by `x.resume_reading(who)`; each `who` of a file is one of its own
+    place      `x.acquire()`, given back by `x.release()`
     count      `self.x += ...` and `self.x -= ...` in one file
     flag       `x = True` and `x = False`, or `x.add(...)` and `x.discard(...)`, where the name says that something is
                under way (`_FLAGS`)
@@ -10,6 +11,10 @@ Three forms, each by file and attribute:
 The *exits* of one are the functions that give it back; for a private function that others of its file call, these; a
 function that is handed away, to be called later, is an exit itself.
 What a `finally` gives back needs no exit of its own: every way out leads there.
+
+What is taken and never given back has no exits.  That is a fault of a pause, of a place, of any flag that is named for
+something under way (`_LASTING` ones stay up until their owner ends), and of a count that is held against a limit and
+never set anew; other counts are figures.
 """
 
 from __future__ import annotations
@@ -21,9 +26,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_FLAGS = re.compile(r"_?(is_)?(coming|ending|paused|reading|looking|stepping|carrying|saving|under_way)$")
+_FLAGS = re.compile(r"_?(is_)?(coming|paused|reading|looking|stepping|carrying|saving|reshaping|in_work|under_way)$")
+_UNDER_WAY = re.compile(r"_?(is_)?(\w+ing|\w*busy|\w*held|\w*paused|\w*_due|in_work|under_way)$")
+_LASTING = re.compile(r"_?(is_)?(closing|ending|leaving|stopping|draining|listening|running|serving)$")
+_GIVEN_BACK = ("pause", "place", "flag")
 _HANDED_AWAY = ""
-_TAKES, _GIVES = ("pause_reading", "add"), ("resume_reading", "discard", "remove")
+_TAKES = ("pause_reading", "acquire", "add")
 
 
 class Taken(NamedTuple):
@@ -42,6 +50,7 @@ class Taken(NamedTuple):
 
 class _Site(NamedTuple):
     name: str
+    form: str
     is_taking: bool
     function: str
     is_final: bool
@@ -58,17 +67,54 @@ def taken_in(path: Path, root: Path) -> Iterator[Taken]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
     }
     _walk(tree, "", False, sites, calls)
+    limited, otherwise = _limited(tree), _given_otherwise(tree)
     by_name: dict[str, list[_Site]] = defaultdict(list)
     for site in sites:
         by_name[site.name].append(site)
     for name, found in sorted(by_name.items()):
         takes = frozenset(site.function for site in found if site.is_taking)
         gives = {site.function for site in found if not site.is_taking and not site.is_final}
-        is_given = any(not site.is_taking for site in found)
-        if (takes or name == "reading") and gives:
+        is_given = name in otherwise or any(not site.is_taking for site in found)
+        must_be_given = found[0].form in _GIVEN_BACK or (found[0].form == "count" and name in limited)
+        is_listed = found[0].form not in ("flag", "place") or _FLAGS.match(name)
+        if (takes or name.startswith("reading")) and gives and is_listed:
             yield Taken(str(path.relative_to(root)), name, takes, frozenset(_exits(gives, calls)))
-        elif takes and not is_given and name == "reading":
+        elif takes and not is_given and must_be_given:
             yield Taken(str(path.relative_to(root)), name, takes, frozenset())
+
+
+def _limited(tree: ast.AST) -> set[str]:
+    """Return the attributes that are held against a limit, and set nowhere but in a constructor."""
+    counted = {node.target for node in ast.walk(tree) if isinstance(node, ast.AugAssign)}
+    limited: set[str] = set()
+    assigned: set[str] = set()
+    for function in ast.walk(tree):
+        if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        for node in ast.walk(function):
+            if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Gt | ast.GtE | ast.Lt | ast.LtE):
+                limited |= {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute) and _is_own(one)}
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and function.name != "__init__":
+                if node not in counted:
+                    assigned.add(node.attr)
+    return limited - assigned
+
+
+def _given_otherwise(tree: ast.AST) -> set[str]:
+    """Return the attributes that are set anew together with others, and sets whose `discard` is handed away."""
+    called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    given: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Tuple(elts=elements, ctx=ast.Store()):
+                given |= {one.attr for one in elements if isinstance(one, ast.Attribute)}
+            case ast.Attribute(value=ast.Attribute(attr=name), attr="discard") if node not in called:
+                given.add(name)
+    return given
+
+
+def _is_own(node: ast.Attribute) -> bool:
+    return isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
 def _exits(functions: set[str], calls: dict[str, set[str]]) -> set[str]:
@@ -110,15 +156,22 @@ def _walk(node: ast.AST, function: str, is_final: bool, sites: list[_Site], call
 def _site(node: ast.AST, function: str, is_final: bool) -> _Site | None:
     match node:
         case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), op=ast.Add() | ast.Sub() as op):
-            return _Site(name, isinstance(op, ast.Add), function, is_final)
+            return _Site(name, "count", isinstance(op, ast.Add), function, is_final)
         case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Constant(value=bool() as value)):
-            return _Site(name, value, function, is_final) if _FLAGS.match(name) else None
+            return _flag(name, value, function, is_final)
         case ast.Assign(targets=[ast.Tuple(elts=[ast.Attribute(attr=name), *_])], value=ast.Tuple(elts=[first, *_])):
-            if _FLAGS.match(name) and isinstance(first, ast.Constant):
-                return _Site(name, bool(first.value), function, is_final)
-        case ast.Call(func=ast.Attribute(attr="pause_reading" | "resume_reading" as attr)):
-            return _Site("reading", attr == "pause_reading", function, is_final)
-        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr=attr)) if _FLAGS.match(name):
-            if attr in _TAKES or attr in _GIVES:
-                return _Site(name, attr in _TAKES, function, is_final)
+            if isinstance(first, ast.Constant):
+                return _flag(name, bool(first.value), function, is_final)
+        case ast.Call(func=ast.Attribute(attr="pause_reading" | "resume_reading" as attr), args=args):
+            name = " ".join(["reading", *(ast.unparse(one) for one in args)])
+            return _Site(name, "pause", attr in _TAKES, function, is_final)
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr="acquire" | "release" as attr)):
+            return _Site(name, "place", attr in _TAKES, function, is_final)
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr="add" | "discard" | "remove" as attr)):
+            return _Site(name, "flag", attr in _TAKES, function, is_final) if _FLAGS.match(name) else None
     return None
+
+
+def _flag(name: str, value: bool, function: str, is_final: bool) -> _Site | None:
+    is_meant = _FLAGS.match(name) or (_UNDER_WAY.match(name) and not _LASTING.match(name))
+    return _Site(name, "flag", value, function, is_final) if is_meant else None

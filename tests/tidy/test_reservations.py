@@ -71,4 +71,26 @@ class Gate:
 """
     (tmp_path / "gate.py").write_text(source, encoding="utf-8")
     found = {taken.name: sorted(taken.exits) for taken in scan.taken_in(tmp_path / "gate.py", tmp_path)}
-    assert found == {"reading": [], "_count": ["end", "late"], "_is_coming": ["_came"]}
+    assert found == {"reading 'gate'": [], "_count": ["end", "late"], "_is_coming": ["_came"]}
+
+
+def test_what_is_never_given_back_is_found(tmp_path: Path) -> None:
+    source = """
+class Gate:
+    def shut(self):
+        self.peer.pause_reading("full")
+        self.peer.pause_reading("late")
+        self._is_fetching = True
+        self._places.acquire()
+        self._open += 1
+        if self._open > self._open_max:
+            self.refused += 1
+    def open(self):
+        self.peer.resume_reading("full")
+    def end(self):
+        self._is_closing = True
+"""
+    (tmp_path / "gate.py").write_text(source, encoding="utf-8")
+    found = {taken.name: sorted(taken.exits) for taken in scan.taken_in(tmp_path / "gate.py", tmp_path)}
+    lost = {"reading 'late'": [], "_is_fetching": [], "_places": [], "_open": []}
+    assert found == {"reading 'full'": ["open"], **lost}
