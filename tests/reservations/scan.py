@@ -14,7 +14,7 @@ What a `finally` gives back needs no exit of its own: every way out leads there.
 
 What is taken and never given back has no exits.  That is a fault of a pause, of a place, of any flag that is named for
 something under way (`_LASTING` ones stay up until their owner ends), and of a count that is held against a limit and
-never set anew; other counts are figures.
+never assigned again; other counts are figures.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _limited(tree: ast.AST) -> set[str]:
 
 
 def _given_otherwise(tree: ast.AST) -> set[str]:
-    """Return the attributes that are set anew together with others, and sets whose `discard` is handed away."""
+    """Return the attributes that are assigned together with others, and sets whose `discard` is handed away."""
     called = {node.func for node in ast.walk(tree) if isinstance(node, ast.Call)}
     given: set[str] = set()
     for node in ast.walk(tree):
