@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 
-from gantry.broker.registration import Invoker
+from gantry.broker.registration_worker import Invoker
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.leaves import fields

@@ -20,7 +20,7 @@ from gantry.metadata.starts import GroupStarts
 if TYPE_CHECKING:
     from gantry.broker.complaints import Complaints
     from gantry.broker.durably import Durably
-    from gantry.broker.registration import Invoker
+    from gantry.broker.registration_worker import Invoker
     from gantry.clock import Clock
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.state import State

@@ -20,7 +20,7 @@ import asyncio
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from gantry.broker.registration import Invoker
+from gantry.broker.registration_worker import Invoker
 from gantry.clock import Clock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model import documents

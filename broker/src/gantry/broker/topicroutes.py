@@ -16,7 +16,7 @@ from collections import OrderedDict
 from typing import NamedTuple, Protocol
 
 from gantry.broker.complaints import Complaints
-from gantry.broker.registration import Invoker
+from gantry.broker.registration_worker import Invoker
 from gantry.clock import Clock
 from gantry.errors import GantryError, RefusedError, UnreachableError
 from gantry.model.route import QueueData, TopicRoute
