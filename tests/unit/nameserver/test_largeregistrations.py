@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 
 from gantry.leaves.frames import Command
 from gantry.nameserver.handlers import NameServerHandlers
@@ -61,6 +62,21 @@ async def test_others_are_answered_while_a_large_registration_is_read() -> None:
     await until(lambda: server.table.live_count == 1)
     assert server.table.route("T4999") is not None and not server.connection.pauses
     assert [answer.code for answer in server.connection.take()] == [0]
+
+
+async def test_few_compressed_bytes_are_read_in_slices_too() -> None:
+    server = Server()
+    topics = [f"T{number} 4 4 6 SINGLE_TAG".encode() for number in range(5000)]
+    parts = [b"{}", *topics, b"[]"]
+    texts = [len(part).to_bytes(4, "big") + part for part in parts]
+    texts.insert(1, len(topics).to_bytes(4, "big"))
+    body = zlib.compress(b"".join(texts))
+    assert len(body) < 32 << 10
+    server.send(Command(RequestCode.REGISTER_BROKER, ext=BROKER | {"compressed": "true"}, body=body, version=412))
+    await asyncio.sleep(0)
+    assert server.table.live_count == 0 and server.connection.pauses == {"a registration"}
+    await until(lambda: server.table.live_count == 1)
+    assert server.table.route("T4999") is not None
 
 
 async def test_what_comes_behind_it_on_its_connection_takes_effect_after_it() -> None:

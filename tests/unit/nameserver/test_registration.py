@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gantry.model.topic import DataVersion, TopicConfig
 from gantry.nameserver.registration import decode_registration
+from testkit.counting import instructions
 
 VERSION = {"counter": 7, "stateVersion": 2, "timestamp": 1_700_000_000_000}
 TOPIC = {
@@ -53,7 +54,7 @@ def test_the_plain_form_carries_topics_version_and_filter_servers() -> None:
     assert decoded.topics == {"T": EXPECTED}
     assert decoded.version == DataVersion(7, 2, 1_700_000_000_000)
     assert decoded.filter_servers == ("10.0.0.1:5555",)
-    assert decoded.mappings == {"T": {"topic": "T"}}
+    assert decoded.mappings == {"T": b'{"topic":"T"}'}
 
 
 def test_an_old_broker_sends_the_topic_table_alone() -> None:
@@ -70,7 +71,7 @@ def test_the_compressed_form_is_read_with_and_without_mappings(version: int) -> 
     decoded = decode_registration(compressed(topics, mappings), True, version)
     assert decoded.topics == {"T": EXPECTED, "U": TopicConfig("U", 1, 1, 2, "MULTI_TAG")}
     assert decoded.filter_servers == ("10.0.0.1:5555",)
-    assert decoded.mappings == ({"T": {"topic": "T", "bname": "b-a"}} if mappings else {})
+    assert decoded.mappings == ({"T": b'{"bname":"b-a","topic":"T"}'} if mappings else {})
 
 
 def test_an_empty_body_stands_for_no_topics() -> None:
@@ -91,6 +92,22 @@ def test_an_empty_body_stands_for_no_topics() -> None:
 def test_a_compressed_body_that_lies_about_its_parts_is_refused(inflated: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         decode_registration(zlib.compress(inflated), True, 479)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        compressed([b"T 4 8 6 SINGLE_TAG {" + b"a:1," * 200_000 + b"}"], None),
+        compressed([], [b'{"topic":"T","x":[' + b"[]," * 400_000 + b"[]]}"]),
+        compressed([], [b'{topic:"T",x:{' + b"0:1," * 100_000 + b"}}"]),
+    ],
+    ids=["attributes in the dialect", "a long mapping", "a mapping in the dialect"],
+)
+def test_few_bytes_that_cost_much_are_refused_at_little_cost(body: bytes) -> None:
+    assert len(body) < 10_000
+    with instructions() as ran, pytest.raises(ValueError):
+        decode_registration(body, True, 479)
+    assert ran.calls < 1000
 
 
 def test_a_bomb_is_refused_before_it_fills_the_memory() -> None:

@@ -7,6 +7,7 @@ import pytest
 from gantry.errors import Refusal
 from gantry.model.route import QueueData
 from gantry.model.topic import DataVersion, TopicConfig
+from gantry.nameserver.mappings import BYTES_MAX
 from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, Registered, RouteTable
 from gantry.wire.codes import ResponseCode
 from testkit.counting import instructions
@@ -255,11 +256,22 @@ def test_system_topics_are_rocketmqs_and_those_named_after_clusters_and_groups()
 
 def test_mappings_of_topics_that_the_broker_has_not_are_not_kept() -> None:
     table = RouteTable()
-    table.register(registration(mappings={"T": {"topic": "T"}, "elsewhere": {"topic": "elsewhere"}}), LINK, 0)
+    table.register(registration(mappings={"T": b'{"topic":"T"}', "elsewhere": b'{"topic":"elsewhere"}'}), LINK, 0)
     table.register(registration(broker_name="b-b", address="10.0.0.3:10911"), LINK, 0)
     assert (table.mappings("T"), table.mappings("elsewhere")) == ({"b-a": {"topic": "T"}}, {})
     table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
     assert table.mappings("T") == {}
+
+
+def test_mappings_have_a_common_limit_in_bytes_and_give_it_back() -> None:
+    table = RouteTable()
+    long = {"T": b'{"topic":"T","x":"' + b"x" * (BYTES_MAX // 2) + b'"}'}
+    other = {"broker_name": "b-b", "address": "10.0.1.1:10911"}
+    table.register(registration(mappings=long), LINK, 0)
+    refused = table.register(registration(**other, mappings=long), LINK, 0)
+    assert isinstance(refused, Refusal) and "static mappings" in refused.remark
+    table.unregister("C", "b-a", "10.0.0.1:10911", LINK)
+    assert table.register(registration(**other, mappings=long), LINK, 0) == Registered()
 
 
 @pytest.mark.parametrize(
@@ -285,7 +297,7 @@ def test_names_and_addresses_that_nobody_has_are_not_kept(long: dict[str, object
 
 def test_zone_mappings_and_filter_servers_are_passed_on() -> None:
     table = RouteTable()
-    news = registration(zone="z1", mappings={"T": {"topic": "T"}}, filter_servers=("10.0.0.1:5555",))
+    news = registration(zone="z1", mappings={"T": b'{"topic":"T"}'}, filter_servers=("10.0.0.1:5555",))
     table.register(news, LINK, 0)
     route = table.route("T")
     assert route is not None

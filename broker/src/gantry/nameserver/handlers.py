@@ -27,11 +27,12 @@ from gantry.nameserver.settings import Switches
 from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable, queues_of
 from gantry.transport.connection import Connection
 from gantry.wire import headers
-from gantry.wire.bodies import dumps, loads
+from gantry.wire.bodies import asked, dumps
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
 from gantry.wire.command import Request, refusal, reply
 
 _TOPICS_AT_ONCE = 500
+_BODY_BYTES_MAX = 256 << 10  # of requests that are no registrations of a whole broker
 Handler = Callable[[Connection, Command], Command]
 
 
@@ -133,7 +134,7 @@ class NameServerHandlers:
 
     def _register_topic(self, _: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)
-        route = documents.document(loads(command.body), "a route")
+        route = _object_of(command)
         queues = [QueueData.from_json(value) for value in documents.array(route, "queueDatas")]
         refused = self._table.register_topic(header.text("topic"), queues, header.text("brokerAddr"))
         return reply(command) if refused is None else refusal(command, refused)
@@ -148,9 +149,9 @@ class NameServerHandlers:
         header = headers.parse(command.code, command.ext)
         cluster, address = header.text("clusterName"), header.text("brokerAddr")
         known = self._table.version_of(cluster, address)
-        asked = DataVersion.from_json(loads(command.body)) if command.body else None
+        told = DataVersion.from_json(_object_of(command)) if command.body else None
         self._table.refresh(cluster, address, self.now_ms())
-        changed = known is None or known != asked
+        changed = known is None or known != told
         return reply(
             command,
             ext={"changed": "true" if changed else "false"},
@@ -296,3 +297,10 @@ def _encoded(request: Request, answer: Command) -> bytes:
         return encode(answer)
     except LocalProtocolError as error:
         return encode(reply(request, ResponseCode.SYSTEM_ERROR, f"the answer is too long: {error}"))
+
+
+def _object_of(command: Command) -> dict[str, object]:
+    """Return the JSON object of a body that has little to say; ValueError when it is none, or long."""
+    if len(command.body) > _BODY_BYTES_MAX:
+        raise ValueError(f"the body has {len(command.body)} bytes, {_BODY_BYTES_MAX} are allowed")
+    return asked(command.body)

@@ -31,7 +31,7 @@ class LargeRegistrations:
     def first_in(self, requests: Sequence[Request]) -> int:
         """Return the place of the first large registration of a batch; the batch's length when there is none."""
         for number, one in enumerate(requests):
-            if one.code == RequestCode.REGISTER_BROKER and isinstance(one, Command) and len(one.body) > _AT_ONCE_BYTES:
+            if one.code == RequestCode.REGISTER_BROKER and isinstance(one, Command) and _is_large(one):
                 return number
         return len(requests)
 
@@ -72,3 +72,8 @@ class LargeRegistrations:
                 answer: Command = end.value
                 return answer
             await asyncio.sleep(0)
+
+
+def _is_large(command: Command) -> bool:
+    """A few compressed bytes may be as long as any."""
+    return len(command.body) > _AT_ONCE_BYTES or command.ext.get("compressed", "false") != "false"

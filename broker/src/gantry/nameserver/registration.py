@@ -25,6 +25,8 @@ from gantry.wire import bodies, slicedbodies
 _WHOLE_BODY_VERSION = 37  # V3_0_11: from here on the body is more than the topic table
 _MAPPINGS_VERSION = 413  # V5_0_0
 _TOPICS_AT_ONCE = 200  # some 5 us each
+_ATTRIBUTES_DIALECT_MAX = 256  # characters: what RocketMQ writes is JSON, and there may be half a million topics
+_PART_BYTES_MAX = 1 << 20
 _INFLATED_AT_ONCE = 1 << 20
 _INFLATED_BYTES_MAX = 64 << 20  # half a million topics; a frame of 16 MiB could inflate to 16 GiB
 
@@ -36,7 +38,7 @@ class RegistrationBody:
     topics: dict[str, TopicConfig]
     version: DataVersion
     filter_servers: tuple[str, ...] = ()
-    mappings: dict[str, object] = field(default_factory=dict)
+    mappings: dict[str, bytes] = field(default_factory=dict)  # by topic, as JSON
 
 
 Steps = Generator[None, None, RegistrationBody]
@@ -75,12 +77,11 @@ def _topics_and_version(table: documents.Document, filter_servers: tuple[str, ..
         topics[config.name or name] = config
         if number % _TOPICS_AT_ONCE == 0:
             yield
-    return RegistrationBody(
-        topics,
-        DataVersion.from_json(table.get("dataVersion")),
-        filter_servers,
-        dict(documents.mapping(table, "topicQueueMappingInfoMap")),
-    )
+    mappings: dict[str, bytes] = {}
+    for topic, mapping in documents.mapping(table, "topicQueueMappingInfoMap").items():
+        mappings[topic] = bodies.dumps(mapping)
+        yield
+    return RegistrationBody(topics, DataVersion.from_json(table.get("dataVersion")), filter_servers, mappings)
 
 
 def _inflate(body: bytes) -> Generator[None, None, bytes]:
@@ -99,21 +100,30 @@ def _inflate(body: bytes) -> Generator[None, None, bytes]:
 
 def _decode_compressed(data: bytes, broker_version: int) -> Steps:
     parts = _Parts(data)
-    version = DataVersion.from_json(bodies.loads(parts.part()))
+    version = DataVersion.from_json(_part(parts))
     topics = []
     for number in range(parts.count()):
         topics.append(_topic_of(parts.part().decode()))
         if number % _TOPICS_AT_ONCE == 0:
             yield
-    filter_servers = bodies.loads(parts.part() or b"[]")
+    filter_servers = _part(parts) or []
     if not isinstance(filter_servers, list):
         raise ValueError("the filter servers are no JSON array")
-    mappings: dict[str, object] = {}
+    mappings: dict[str, bytes] = {}
     if broker_version >= _MAPPINGS_VERSION and not parts.is_done:
         for _ in range(parts.count()):
-            mapping = documents.document(bodies.loads(parts.part()), "a static mapping")
-            mappings[documents.text(mapping, "topic")] = mapping
+            mapping = documents.document(_part(parts), "a static mapping")
+            mappings[documents.text(mapping, "topic")] = bodies.dumps(mapping)
+            yield
     return RegistrationBody({topic.name: topic for topic in topics}, version, _texts(filter_servers), mappings)
+
+
+def _part(parts: _Parts) -> object:
+    """Return the value of the next part; None when it is empty. ValueError for more than one part has to say."""
+    text = parts.part()
+    if len(text) > _PART_BYTES_MAX:
+        raise ValueError(f"a part of the registration has {len(text)} bytes, {_PART_BYTES_MAX} are allowed")
+    return bodies.loads(text, bodies.ASKED_CHARACTERS_MAX) if text else None
 
 
 def _topic_of(text: str) -> TopicConfig:
@@ -121,9 +131,8 @@ def _topic_of(text: str) -> TopicConfig:
     words = text.split(" ", 5)
     if len(words) < 5:
         raise ValueError(f"a topic of the registration has {len(words)} words, expected 5 or 6")
-    attributes = documents.document(
-        bodies.loads(words[5].encode() if len(words) > 5 and words[5] else b"{}"), "attributes"
-    )
+    written = words[5].encode() if len(words) > 5 and words[5] else b"{}"
+    attributes = documents.document(bodies.loads(written, _ATTRIBUTES_DIALECT_MAX), "attributes")
     return TopicConfig(
         words[0],
         int(words[1]),

@@ -44,6 +44,7 @@ from gantry.errors import Refusal
 from gantry.model.names import SYSTEM_TOPICS
 from gantry.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from gantry.model.topic import PERM_READ_WRITE, PERM_WRITE, DataVersion, TopicConfig
+from gantry.nameserver.mappings import BYTES_MAX, StaticMappings
 from gantry.wire.codes import ResponseCode
 
 EXPIRY_MS = 120_000  # RocketMQ's DEFAULT_BROKER_CHANNEL_EXPIRED_TIME
@@ -68,7 +69,7 @@ class BrokerRegistration:
     acting_master: bool | None = None  # None: the broker's version has no such field
     zone: str = ""
     filter_servers: tuple[str, ...] = ()
-    mappings: dict[str, object] = field(default_factory=dict)  # topic -> TopicQueueMappingInfo, passed on unchanged
+    mappings: dict[str, bytes] = field(default_factory=dict)  # topic -> TopicQueueMappingInfo as JSON, passed on
     queues: dict[str, QueueData] = field(default_factory=dict)  # what is made of topics already, by topic
 
 
@@ -120,7 +121,7 @@ class RouteTable:
         self.was_emptied_in_order = False  # the last broker unregistered, and none has registered since
         self._groups: dict[str, _Group] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
-        self._mappings: dict[str, dict[str, object]] = {}  # topic -> broker name -> static mapping
+        self._mappings = StaticMappings()
         self._live: dict[tuple[str, str], _Live] = {}  # (cluster, address)
         self._filter_servers: dict[str, tuple[str, ...]] = {}  # address -> filter servers (obsolete in RocketMQ)
     # Requests of brokers
@@ -260,7 +261,7 @@ class RouteTable:
 
     def mappings(self, topic: str) -> dict[str, object]:
         """Return the topic's static queue mapping by broker name, as each broker registered it."""
-        return dict(self._mappings.get(topic, {}))
+        return self._mappings.of(topic)
 
     def topics(self, cluster: str | None = None) -> list[str]:
         """Return all topics in order, or those with queues in one cluster."""
@@ -311,6 +312,8 @@ class RouteTable:
             )
         if (news.cluster, news.address) not in self._live and len(self._live) >= _BROKERS_MAX:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{_BROKERS_MAX} brokers are registered, no room for more")
+        if not self._mappings.has_room(news.mappings):
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for static mappings of more than {BYTES_MAX} bytes")
         if len(self._queues) + len(news.topics) > _TOPICS_MAX and len(self._queues.keys() | news.topics) > _TOPICS_MAX:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for more than {_TOPICS_MAX} topics")
         return None
@@ -363,7 +366,7 @@ class RouteTable:
         if is_changed:
             for topic, mapping in news.mappings.items():
                 if group.name in self._queues.get(topic, ()):  # otherwise never returned, and never removed
-                    self._mappings.setdefault(topic, {})[group.name] = mapping
+                    self._mappings.keep(topic, group.name, mapping)
 
     def _master_of(self, group: _Group) -> Registered:
         address = group.addresses.get(MASTER_ID)
@@ -383,10 +386,9 @@ class RouteTable:
     def _drop_queues_of(self, topic: str, broker_name: str) -> None:
         queues = self._queues[topic]
         del queues[broker_name]
-        self._mappings.get(topic, {}).pop(broker_name, None)
+        self._mappings.drop(topic, broker_name)
         if not queues:
             del self._queues[topic]
-            self._mappings.pop(topic, None)
 
     def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
         count = 0
