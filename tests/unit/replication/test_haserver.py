@@ -15,6 +15,7 @@ from gantry.replication.haproof import PROOF, Keys, Said
 from gantry.replication.haserver import HaServer
 from gantry.replication.hastate import MemberState
 from gantry.transport.visits import VISITS_MAX
+from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 
 KEYS = Keys(b"a secret of the whole cluster")
@@ -47,8 +48,34 @@ async def served() -> AsyncIterator[tuple[str, aiohttp.ClientSession, SimClock]]
 
 
 async def test_a_body_that_is_too_long_is_not_read_to_its_end() -> None:
-    async with served() as (url, session, _), session.post(url + SEAL, data=b"x" * (BODY_BYTES_MAX + 1)) as answer:
-        assert answer.status == 413
+    body = b"x" * (BODY_BYTES_MAX + 1)
+    async with served() as (url, session, clock):
+        headers = KEYS.ask(Said("POST", SEAL, body), b"n" * 16, clock.now_ms())
+        async with session.post(url + SEAL, data=body, headers=headers) as answer:
+            assert answer.status == 413
+
+
+async def test_no_body_is_awaited_of_a_request_without_a_proof() -> None:
+    async with served() as (url, _, _):
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(url.rpartition(":")[2]))
+        writer.write(b"POST /ha/v1/seal HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n")
+        assert b" 401 " in await asyncio.wait_for(reader.readline(), HANG_S)
+        writer.close()
+
+
+async def test_requests_whose_body_does_not_come_keep_no_coordinator_out() -> None:
+    async with served() as (url, session, clock):
+        port = int(url.rpartition(":")[2])
+        signed = KEYS.ask(Said("POST", SEAL, b"{}"), b"m" * 16, clock.now_ms())
+        head = "".join(f"{name}: {value}\r\n" for name, value in signed.items())
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(VISITS_MAX)]
+        for _, writer in held:
+            writer.write(f"POST {SEAL} HTTP/1.1\r\nHost: x\r\n{head}Content-Length: 100\r\n\r\n".encode())
+        for _ in range(5):
+            async with session.post(url + SEAL, data=b"{}") as answer:
+                assert answer.status == 401
+        for _, writer in held:
+            writer.close()
 
 
 async def test_who_proves_nothing_gets_no_proof_and_no_time() -> None:

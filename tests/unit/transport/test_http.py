@@ -191,6 +191,25 @@ def test_visits_that_do_not_read_their_answers_give_way_to_one_that_asks_and_hol
 
 
 @LOOPS
+def test_visits_whose_body_does_not_come_give_way_to_one_that_asks(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door()
+        http._visits.most = 4
+        port = await http.start()
+        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(4)]
+        for _, writer in held:
+            writer.write(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
+        await until(lambda: sum(one.is_heard for one in http._visits.open) == 4)
+        for _ in range(6):
+            assert await get(port, "/healthz") == (200, b"well\n")
+        for _, writer in held:
+            writer.close()
+        await http.close()
+
+    play(scene, on)
+
+
+@LOOPS
 def test_a_head_without_end_is_not_kept(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scene() -> None:
         http = door()

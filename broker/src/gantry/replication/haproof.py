@@ -121,11 +121,18 @@ class Door:
     def __len__(self) -> int:
         return len(self._until)
 
-    def check(self, said: Said, headers: Mapping[str, str], now_ms: int) -> Pass | Turned:
-        """Return whether a request is accepted, or why not. `now_ms` is monotonic."""
+    def check_head(self, headers: Mapping[str, str]) -> Turned | None:
+        """Return why a request is refused whatever its body says; None: its body is needed to know."""
         time, nonce, proof = (headers.get(name, "") for name in (TIME, NONCE, PROOF))
         if not (_TIME.fullmatch(time) and _NONCE.fullmatch(nonce) and _PROOF.fullmatch(proof)):
             return Turned(401, f"{TIME}, {NONCE} and {PROOF} are needed; ask with the cluster's secret")
+        return None
+
+    def check(self, said: Said, headers: Mapping[str, str], now_ms: int) -> Pass | Turned:
+        """Return whether a request is accepted, or why not. `now_ms` is monotonic."""
+        if (refused := self.check_head(headers)) is not None:
+            return refused
+        time, nonce, proof = (headers.get(name, "") for name in (TIME, NONCE, PROOF))
         key = next((key for key in self._keys.good if hmac.compare_digest(_ask(key, said, time, nonce), proof)), None)
         if key is None:
             return Turned(401, "the proof does not fit the request; set the same replication secret on both sides")

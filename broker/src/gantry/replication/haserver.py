@@ -119,6 +119,9 @@ class HaServer:
         return self._ahead_ms + round(self._clock.monotonic() * 1000)
 
     async def _asked(self, request: web.Request) -> web.Response:
+        unsigned = self._door.check_head(request.headers)  # no body is awaited for those
+        if unsigned is not None:
+            return _page(refuse(unsigned.status, unsigned.reason))
         try:
             async with asyncio.timeout(_REQUEST_S):
                 body = await request.read()
@@ -130,6 +133,7 @@ class HaServer:
         if isinstance(known, Turned):
             more = {} if known.proven is None else {"timeMs": now_ms}
             return _page(refuse(known.status, known.reason, **more), known.proven)
+        self._visits.keep(request.transport)
         return _page(await self._answer(said), known)
 
     async def _answer(self, said: Said) -> Answer:

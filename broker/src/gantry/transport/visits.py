@@ -4,9 +4,10 @@
              head within HEAD_S    gone within LIFE_S
 
 A visit that has not sent the whole head of a request in time is closed, and so is one that lasts too long: because its
-body never ends, or because it does not read the answer.  When there are too many, the oldest one without a whole head
-is closed for the new one, else the oldest one whose answer waits to be read.  So a client that sends its head and
-reads its answer at once is served, however many silent connections there are.
+body never ends, or because it does not read the answer.  When there are too many, one of the host that has most is
+closed for the new one: the oldest without a whole head, else the oldest whose answer waits to be read, else the oldest.
+Only those that have proven who they are stay (`/ha/v1`, where an order may take minutes).  So a client that sends its
+request and reads its answer at once is served, however many connections others keep open, and whatever they have sent.
 
 The library comes into it when the head is complete.  Until then the bytes are kept here, up to a bound, so that the
 library may also be loaded only then.
@@ -15,6 +16,7 @@ library may also be loaded only then.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from typing import cast
 
@@ -53,25 +55,41 @@ class Visits:
             await asyncio.sleep(0)
 
     def admit(self, visit: Visit) -> bool:
-        """Count a new one, in place of the oldest that is silent when there are too many; False: close it."""
+        """Count a new one, in place of another when there are too many; False: close it."""
         if self._is_closing:
             return False
         if len(self.open) >= self.most:
-            silent = next((one for one in self.open if not one.is_heard), None)
-            silent = silent or next((one for one in self.open if one.has_output), None)
-            if silent is None:
+            other = self._least_needed()
+            if other is None:
                 return False
-            silent.abort()
-            del self.open[silent]
+            other.abort()
+            del self.open[other]
         self.open[visit] = None
         return True
+
+    def keep(self, transport: asyncio.BaseTransport | None) -> None:
+        """Note that the visit over this transport has proven who it is: it is not closed for another one."""
+        for visit in self.open:
+            if visit.is_over(transport):
+                visit.is_proven = True
+
+    def _least_needed(self) -> Visit | None:
+        unproven = [one for one in self.open if not one.is_proven]
+        if not unproven:
+            return None
+        host, _ = Counter(one.host for one in unproven).most_common(1)[0]
+        oldest_first = [one for one in unproven if one.host == host]
+        silent = next((one for one in oldest_first if not one.is_heard), None)
+        return silent or next((one for one in oldest_first if one.has_output), oldest_first[0])
 
 
 class Visit(asyncio.Protocol):
     """One connection.  Everything that happens to it is passed on to the library's protocol once there is one."""
 
     def __init__(self, visits: Visits) -> None:
+        self.host = ""  # of the peer
         self.is_heard = False  # the whole head is here
+        self.is_proven = False
         self._visits = visits
         self._received = bytearray()
         self._protocol: asyncio.Protocol | None = None
@@ -83,9 +101,15 @@ class Visit(asyncio.Protocol):
         """Whether the peer leaves a part of the answer unread."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
+    def is_over(self, transport: asyncio.BaseTransport | None) -> bool:
+        """Return whether this visit's connection is this transport."""
+        return transport is not None and self._transport is transport
+
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time for the head."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
+        peer = transport.get_extra_info("peername")
+        self.host = str(peer[0]) if isinstance(peer, tuple) else ""
         if not self._visits.admit(self):
             self._transport.abort()
             return
