@@ -8,8 +8,10 @@ from gantry.transport.readbuffer import ReadBuffer
 class Peer:
     """Keeps what it says it keeps, until it gives way."""
 
-    def __init__(self, buffer: ReadBuffer) -> None:
+    def __init__(self, buffer: ReadBuffer, host: str = "10.0.0.1") -> None:
         self.buffer = buffer
+        self.peer = f"{host}:4711"
+        self.last_active = 0.0
         self.reason = ""
 
     def keep(self, count: int) -> bool:
@@ -47,3 +49,31 @@ def test_nobody_gives_way_to_one_who_would_keep_more() -> None:
     assert asking.keep(50) and not middle.reason and buffer.partial_bytes == 100
     assert not middle.keep(60) and not asking.reason
     assert middle.keep(40) and buffer.partial_bytes == 100
+
+
+def test_frames_that_nobody_goes_on_sending_make_room_for_a_larger_one() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=1000)
+    hogs = [Peer(buffer) for _ in range(10)]
+    assert all(hog.keep(100) for hog in hogs)
+    for nth, hog in enumerate(hogs):
+        hog.last_active = 10.0 - nth
+    honest = Peer(buffer)
+    honest.last_active = 10.5
+    assert honest.keep(300)
+    assert [bool(hog.reason) for hog in hogs] == [False] * 7 + [True] * 3, "the longest silent ones"
+    assert "nothing has come" in hogs[9].reason and buffer.partial_bytes == 1000
+    assert honest.keep(800) and [bool(hog.reason) for hog in hogs] == [False] * 2 + [True] * 8
+    for hog in hogs:
+        hog.last_active = 10.5
+    late = Peer(buffer)
+    late.last_active = 10.6
+    assert late.keep(100) and honest.reason, "nobody was silent: the one that keeps most"
+
+
+def test_the_host_that_keeps_most_makes_room_for_another_whose_frame_is_larger() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=1000)
+    many = [Peer(buffer, "10.0.0.1") for _ in range(10)]
+    assert all(one.keep(100) for one in many)
+    honest = Peer(buffer, "10.0.0.2")
+    assert honest.keep(300) and sum(bool(one.reason) for one in many) == 3
+    assert not Peer(buffer, "10.0.0.1").keep(300) and not honest.reason
