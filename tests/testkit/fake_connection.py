@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantry.leaves import frames
+from gantry.wire.command import Request
 from testkit.requests import end_as_command
 
 Chunk = bytes | bytearray | memoryview
@@ -31,6 +32,8 @@ class FakeConnection:
         self.pauses: set[str] = set()
         self.is_corked = False
         self.corks = 0
+        self.has_time = True
+        self.postponed: list[Request] = []
         self._read = 0
 
     def pause_reading(self, who: str) -> None:
@@ -40,6 +43,19 @@ class FakeConnection:
     def resume_reading(self, who: str) -> None:
         """Forget it."""
         self.pauses.discard(who)
+
+    def must_wait(self) -> bool:
+        """Whether further requests of a batch have to wait."""
+        return not (self.has_time and self.is_writable)
+
+    @property
+    def has_postponed(self) -> bool:
+        """Whether some wait."""
+        return bool(self.postponed)
+
+    def postpone(self, requests: list[Request]) -> None:
+        """Keep them."""
+        self.postponed += requests
 
     def write(self, data: Chunk) -> None:
         """Keep a copy, and the piece itself for tests that ask whether it was copied."""

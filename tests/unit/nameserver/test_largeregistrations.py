@@ -104,3 +104,15 @@ async def test_an_invalid_one_is_answered_and_the_next_is_taken() -> None:
     server.send(registration(2000, broken=b"?"), registration(2000))
     await until(lambda: len(server.connection.chunks) == 2)
     assert [answer.code for answer in server.connection.take()] == [ResponseCode.SYSTEM_ERROR, 0]
+
+
+async def test_it_waits_behind_requests_for_which_there_was_no_time() -> None:
+    server = Server()
+    server.connection.has_time = False
+    info = [Command(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=opaque) for opaque in (5, 6)]
+    server.send(*info, registration(2000))
+    assert [one.opaque for one in server.connection.postponed] == [6, 1] and not server.connection.pauses
+    rest, server.connection.postponed = server.connection.postponed, []
+    server.serve(server.connection, rest)  # type: ignore[arg-type]
+    await until(lambda: server.table.live_count == 1)
+    assert [answer.opaque for answer in server.connection.take()] == [5, 6, 1]

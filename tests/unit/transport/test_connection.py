@@ -339,20 +339,3 @@ async def test_what_is_gathered_leaves_at_the_end_also_of_the_connection() -> No
             assert not connection.has_output
             finish()
             assert (await read_frame(reader)).opaque == opaque
-
-
-async def test_what_one_batch_of_requests_is_answered_with_is_bounded_like_other_output() -> None:
-    """Ten thousand requests come with one read; what they are answered with is in memory before any of it leaves."""
-    limits = ConnectionLimits(output_bytes_high=64 << 10, output_bytes_max=1 << 20)
-    async with served(limits) as (server, reader, _):
-        connection = server.connection.result()
-        assert connection.cork()
-        for _ in range(4):
-            connection.write(bytes(256 << 10))
-        assert not connection.closed
-        connection.writelines([b"one", b"more"])
-        assert connection.closed and "ask for less" in connection.close_reason
-        connection.write(bytes(256 << 10))
-        assert connection._corked is None
-        connection.uncork()
-        assert await is_closed_by_the_server(reader)

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gantry.transport.turns import Turns
+from gantry.transport.turns import Turns, TurnTime
 
 
 async def test_without_a_turn_the_loop_calls() -> None:
@@ -43,3 +43,15 @@ async def test_what_comes_behind_a_call_that_raises_is_called_all_the_same() -> 
     turns.soon(lambda: calls.append("of no turn"))
     await asyncio.sleep(0)
     assert calls == ["second", "of no turn"]
+
+
+async def test_a_turn_has_time_for_some_milliseconds_of_work_and_the_next_one_again() -> None:
+    now = [10.0]
+    time = TurnTime(lambda: now[0], 0.005)
+    assert not time.is_over()
+    now[0] += 0.004
+    assert not time.is_over()
+    now[0] += 0.002
+    assert time.is_over() and time.is_over()
+    await asyncio.sleep(0)
+    assert not time.is_over()

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 
 from gantry.clock import Clock
-from gantry.errors import LocalProtocolError, Refusal
+from gantry.errors import Refusal
 from gantry.leaves import hashes
-from gantry.leaves.frames import Command, encode
+from gantry.leaves.frames import Command
 from gantry.model import documents
 from gantry.model.route import QueueData
 from gantry.model.topic import DataVersion
@@ -29,7 +29,7 @@ from gantry.transport.connection import Connection
 from gantry.wire import headers
 from gantry.wire.bodies import asked, dumps
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
-from gantry.wire.command import Request, refusal, reply
+from gantry.wire.command import Request, encode_answer, refusal, reply
 
 _TOPICS_AT_ONCE = 500
 _BODY_BYTES_MAX = 256 << 10  # of requests that are no registrations of a whole broker
@@ -56,15 +56,18 @@ class NameServerHandlers:
         self._handlers = self._table_of_codes()
 
     def serve(self, connection: Connection, requests: list[Request]) -> None:
-        """Answer a batch in its order."""
-        for request in requests:
+        """Answer a batch in its order; what takes too long at once, or is not read, is answered later."""
+        for nth, request in enumerate(requests):
             if connection.closed:
                 return  # the connection ended in the middle of the batch
+            if nth and connection.must_wait():
+                connection.postpone(requests[nth:])
+                return
             handler = self._handlers.get(request.code)
             self.count(request.code if handler is not None else -1)
             answer = self._answer(connection, request, handler)
             if not request.is_oneway:
-                connection.write(_encoded(request, answer))
+                connection.write(encode_answer(request, answer))
 
     def count(self, code: int) -> None:
         """Count a request for the metrics."""
@@ -287,16 +290,6 @@ class NameServerHandlers:
             RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
             RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
         }
-
-
-def _encoded(request: Request, answer: Command) -> bytes:
-    """Return the frame of an answer. An answer that is too long becomes an error reply: a broker keeps its
-    connection.
-    """
-    try:
-        return encode(answer)
-    except LocalProtocolError as error:
-        return encode(reply(request, ResponseCode.SYSTEM_ERROR, f"the answer is too long: {error}"))
 
 
 def _object_of(command: Command) -> dict[str, object]:

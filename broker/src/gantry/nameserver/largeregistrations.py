@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from gantry.leaves.frames import Command, encode
+from gantry.leaves.frames import Command
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode, ResponseCode
-from gantry.wire.command import Request, reply
+from gantry.wire.command import Request, encode_answer, reply
 
 _AT_ONCE_BYTES = 64 << 10  # what is shorter is not worth a task
 _WHO = "a registration"
@@ -36,7 +36,10 @@ class LargeRegistrations:
         return len(requests)
 
     def take(self, connection: Connection, requests: list[Request]) -> None:
-        """Carry out the first of these requests, and then the others."""
+        """Carry out the first of these requests, and then the others; all of them behind those that were postponed."""
+        if connection.has_postponed:
+            connection.postpone(requests)
+            return
         connection.pause_reading(_WHO)
         task = asyncio.ensure_future(self._carry_out(connection, requests))
         self._tasks.add(task)
@@ -59,7 +62,7 @@ class LargeRegistrations:
         if connection.closed:
             return
         if not command.is_oneway:
-            connection.write(encode(answer))
+            connection.write(encode_answer(command, answer))
         self._serve(connection, requests[1:])
 
     async def _answer(self, connection: Connection, command: Command) -> Command:

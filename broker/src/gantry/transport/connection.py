@@ -10,9 +10,10 @@ tie them together (`opaque`) are our own; a flag tells answers from requests, so
 
 Everything is bounded.  Unread input: a server stops reading while too much output waits.  A client reads on, for its
 requests wait instead, and two ends that both stop would wait for each other.  Output: a peer that does not read is cut
-off at a hard limit, and so is one whose requests of one wake-up are answered with more than that.  Unfinished frames:
-see `readbuffer`.  Silence: the owner's sweep closes what neither read nor drained for `idle_s`.  Bytes that are no
-frames close this connection and touch no other.
+off at a hard limit, or when all peers together leave too much (`output`).  Work: a handler asks `must_wait` between two
+requests of a wake-up, and postpones the rest when other connections have their turn (`turns`), or until the peer has
+read.  Nothing is read meanwhile, so order is kept.  Unfinished frames: see `readbuffer`.  Silence: the owner's sweep
+closes what neither read nor drained for `idle_s`.  Bytes that are no frames close this connection and touch no other.
 
 Life: made -> open -> closing (`closed` is True, output still drains) -> lost (listeners are told, once).
 """
@@ -28,6 +29,7 @@ from gantry.errors import RemoteProtocolError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.addresses import pack_host
 from gantry.transport.limits import ConnectionLimits
+from gantry.transport.output import NOTED_BYTES_MIN, ServerShares
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.transport.unanswered import Unanswered
 from gantry.transport.unfinished import UnfinishedFrame
@@ -35,6 +37,7 @@ from gantry.wire.command import Request
 
 Chunk = bytes | bytearray | memoryview
 
+_REQUEST_BYTES = 512  # of a postponed request, besides its bytes on the wire
 _JOIN_BYTES_MAX = 2 << 10  # pieces that are shorter on average are copied into one: cheaper than handing many over
 
 
@@ -48,7 +51,9 @@ class Connection(asyncio.BufferedProtocol):
         on_requests: Callable[[Connection, list[Request]], None],
         on_connect: Callable[[Connection], None] | None = None,
         reads_on: bool = False,
+        shared: ServerShares | None = None,
     ) -> None:
+        """shared: with the other connections of a server; None: requests never wait, and no output is counted."""
         self.peer = "?"  # "ip:port" of the other side
         self.born_host = bytes(8)  # the same, packed as records carry it
         self.local_host = bytes(8)  # our side, packed
@@ -63,6 +68,9 @@ class Connection(asyncio.BufferedProtocol):
         self._on_requests = on_requests
         self._on_connect = on_connect
         self._reads_on = reads_on
+        self._shared = shared
+        self._noted_min = min(NOTED_BYTES_MIN, limits.output_bytes_max)
+        self._postponed: list[Request] = []
         self._is_full = False  # too much output waits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # set from connection_made on
@@ -128,7 +136,7 @@ class Connection(asyncio.BufferedProtocol):
         self.close(f"protocol error of the peer: {error}")
 
     def give_way(self, reason: str) -> None:
-        """Close because the budget for unfinished frames is used up and this connection keeps the most of it."""
+        """Close because the budget for unfinished frames is used up and this connection has to make room."""
         self.close(reason)
         self._unfinished.forget()
 
@@ -138,6 +146,9 @@ class Connection(asyncio.BufferedProtocol):
         self.close_reason = self.close_reason or (f"lost: {exc}" if exc else "closed by the peer")
         self._unfinished.forget()
         self._corked = None
+        self._postponed = []
+        if self._shared is not None:
+            self._shared.output.forget(self)
         if self._drained is not None:
             self._drained.set()
         self._pending.lost()
@@ -158,6 +169,8 @@ class Connection(asyncio.BufferedProtocol):
         self.resume_reading("output")
         if self._drained is not None:
             self._drained.set()
+        if self._postponed:
+            self._loop.call_soon(self._go_on)
 
     # Output
 
@@ -189,16 +202,17 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException:
             self.abort("writing was interrupted, maybe within a frame")
             raise
-        if transport.get_write_buffer_size() > self._limits.output_bytes_max:
-            self._cut_off(transport)
+        if (waiting := transport.get_write_buffer_size()) > self._noted_min:
+            self._note(waiting)
 
     def writelines(self, chunks: list[Chunk]) -> None:
         """Send several pieces in order; they may refer to mapped memory and are not copied when large."""
         if self._corked is not None:
             self._corked.extend(chunks)
             self._corked_bytes += sum(map(len, chunks))
-            if self._corked_bytes > self._limits.output_bytes_max:
-                self.abort(f"one batch of requests is answered with {self._corked_bytes} bytes; ask for less at a time")
+            if self._corked_bytes > self._limits.output_bytes_high:  # else nobody knows that the peer does not read
+                corked, self._corked, self._corked_bytes = self._corked, [], 0
+                self._send(*corked)
         elif not self.closed and self._transport is not None:
             self._send(*chunks)
 
@@ -231,6 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = True
         self.close_reason = self.close_reason or reason
         self._corked = None
+        self._postponed = []
         self._transport.abort()
 
     def pause_reading(self, who: str) -> None:
@@ -246,6 +261,35 @@ class Connection(asyncio.BufferedProtocol):
         self._pauses.discard(who)
         if not self._pauses and not self.closed and self._transport is not None:
             self._transport.resume_reading()
+
+    # Requests that wait
+
+    def must_wait(self) -> bool:
+        """Return whether further requests have to be postponed: others have their turn, or the peer has to read."""
+        return not self.is_writable or (self._shared is not None and self._shared.time.is_over())
+
+    @property
+    def has_postponed(self) -> bool:
+        """Whether requests wait, behind which later ones have to wait too."""
+        return bool(self._postponed)
+
+    def postpone(self, requests: list[Request]) -> None:
+        """Hand these requests over again in a later turn, when the peer reads; until then nothing is read."""
+        if not self._postponed:
+            self.pause_reading("postponed")
+            if not self._is_full:
+                self._loop.call_soon(self._go_on)
+        self._postponed += requests
+        if self._shared is not None and (kept := self.kept_bytes) > NOTED_BYTES_MIN:
+            self._shared.output.note(self, kept)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of output that the peer has not read, and of requests that wait for that, about."""
+        if self._transport is None or self.closed:
+            return 0
+        postponed = self.batch_bytes + _REQUEST_BYTES * len(self._postponed) if self._postponed else 0
+        return self._transport.get_write_buffer_size() + postponed
 
     # Requests of our own
 
@@ -296,6 +340,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._unfinished.no_room:
             self.close(self._unfinished.no_room)
 
+    def _go_on(self) -> None:
+        if self.closed or self._is_full:  # then resume_writing goes on
+            return
+        requests, self._postponed = self._postponed, []
+        if requests:
+            self._hand_over(requests)
+        if not self._postponed:
+            self.resume_reading("postponed")
+
     def _hand_over(self, requests: list[Request]) -> None:
         # Batches of nothing but sends and pulls are the rule; only others can hold an answer to us.
         if type(requests[0]) is frames.Command or (len(requests) > 1 and frames.Command in set(map(type, requests))):
@@ -337,8 +390,11 @@ class Connection(asyncio.BufferedProtocol):
         except BaseException:
             self.abort("writing was interrupted, maybe within a frame")
             raise
-        if transport.get_write_buffer_size() > self._limits.output_bytes_max:
-            self._cut_off(transport)
+        if (waiting := transport.get_write_buffer_size()) > self._noted_min:
+            self._note(waiting)
 
-    def _cut_off(self, transport: asyncio.Transport) -> None:
-        self.abort(f"the peer does not read: {transport.get_write_buffer_size()} bytes of output wait")
+    def _note(self, waiting: int) -> None:
+        if waiting > self._limits.output_bytes_max:
+            self.abort(f"the peer does not read: {waiting} bytes of output wait")
+        elif self._shared is not None:
+            self._shared.output.note(self, waiting)

@@ -65,8 +65,8 @@ class SharedPlaces:
 class FairTurns:
     """Lets `at_once` pieces of work run; those that wait get their turns host by host, then connection by connection.
 
-    What one connection asks for keeps its order.  So whoever asks for one thing waits for one piece of work of every
-    other host that asks, however many these have asked for.
+    What one connection asks for keeps its order.  So a client that asks for one thing waits for one piece of
+    work of every other host that asks, however many these have asked for.
     """
 
     def __init__(self, at_once: int) -> None:
@@ -74,9 +74,9 @@ class FairTurns:
         # Host -> connection -> its requests.  The first of each is served next, and goes to the end then.
         self._waiting: dict[str, dict[Owner, deque[asyncio.Future[None]]]] = {}
 
-    def of(self, owner: Owner) -> Turn:
+    def of(self, owner: Owner) -> FairTurn:
         """Return a turn of this connection, for `async with`."""
-        return Turn(self, owner)
+        return FairTurn(self, owner)
 
     async def take(self, owner: Owner) -> None:
         """Wait for a turn; `give_back` ends it."""
@@ -115,7 +115,7 @@ class FairTurns:
         return None
 
 
-class Turn:
+class FairTurn:
     """One turn of `FairTurns`; it is given back when its block ends, however that ends."""
 
     def __init__(self, turns: FairTurns, owner: Owner) -> None:

@@ -19,14 +19,16 @@ from gantry.transport.descriptors import backlog, is_reserved, limit
 from gantry.transport.gathered import GatheredSockets, Listener, OnSends, can_gather
 from gantry.transport.limits import ConnectionLimits
 from gantry.transport.listening import listen, open_sockets
+from gantry.transport.output import OutputBudget, ServerShares
 from gantry.transport.readbuffer import ReadBuffer
-from gantry.transport.turns import Turns
+from gantry.transport.turns import Turns, TurnTime
 from gantry.wire.command import Request
 
 log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _SWEEPS_PER_IDLE = 12  # silence is noticed at most a twelfth of idle_s late
+_FULL_CONNECTIONS = 4  # so many times the output that one connection may have is allowed for all together
 _GOODBYE_S = 1.0  # connections that have not gone by themselves after this long are aborted
 
 
@@ -60,6 +62,7 @@ class RemotingServer:
         self._limits = limits or ConnectionLimits()
         self._buffer = buffer or ReadBuffer()
         self._together = together or Together()
+        self._shared: ServerShares | None = None  # from the first connection on: it needs the loop
         self._gathered: GatheredSockets | None = None
         self._listeners: list[asyncio.Server | Listener] = []
         self._refused_told = 0
@@ -122,7 +125,10 @@ class RemotingServer:
             self._gathered = None
 
     def _make_connection(self) -> Connection:
-        return Connection(self._buffer, self._limits, self._on_requests, self._connected)
+        if self._shared is None:
+            most, loop = _FULL_CONNECTIONS * self._limits.output_bytes_max, asyncio.get_running_loop()
+            self._shared = ServerShares(OutputBudget(most, loop.call_soon), TurnTime())
+        return Connection(self._buffer, self._limits, self._on_requests, self._connected, shared=self._shared)
 
     def _connected(self, connection: Connection) -> None:
         is_full = len(self.connections) >= self._limits.connections_max

@@ -7,7 +7,10 @@ before output leaves.  Elsewhere it ends when the loop has called everything tha
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
+
+_WORK_S = 0.005  # what other clients wait for at most, besides one request of each that is served before them
 
 
 class Turns:
@@ -38,3 +41,27 @@ class Turns:
             self._calls = None
             for call in calls[count:]:
                 asyncio.get_running_loop().call_soon(call)
+
+
+class TurnTime:
+    """How long a turn of the loop may go on with requests that can wait for the next one.
+
+    One read brings up to ten thousand requests of one connection.  All of them at once would make every other client
+    wait.  So each connection is served one request, and more while there is time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, work_s: float = _WORK_S) -> None:
+        self._clock = clock
+        self._work_s = work_s
+        self._end: float | None = None
+
+    def is_over(self) -> bool:
+        """Return whether further requests have to wait; the first call in a turn starts its time."""
+        now = self._clock()
+        if self._end is None:
+            self._end = now + self._work_s
+            asyncio.get_running_loop().call_soon(self._forget)
+        return now >= self._end
+
+    def _forget(self) -> None:
+        self._end = None

@@ -6,9 +6,10 @@ serialization, Java and Go decode by that, and C++ knows nothing else.  `extFiel
 
 from __future__ import annotations
 
-from gantry.errors import Refusal
+from gantry.errors import LocalProtocolError, Refusal
 from gantry.leaves import frames
 from gantry.leaves.frames import FLAG_ONEWAY, FLAG_RESPONSE, Command
+from gantry.wire.codes import ResponseCode
 
 Request = Command | frames.Send | frames.Pull | frames.End
 """What a peer may ask; all of them have code, opaque, version, language and is_oneway."""
@@ -38,3 +39,11 @@ def reply(
 def refusal(to: Request, why: Refusal) -> Command:
     """The answer "no" to a request."""
     return reply(to, why.code, why.remark)
+
+
+def encode_answer(to: Request, answer: Command) -> bytes:
+    """Encode an answer.  One that is longer than a frame becomes a refusal: the client keeps its connection."""
+    try:
+        return frames.encode(answer)
+    except LocalProtocolError as error:
+        return frames.encode(reply(to, ResponseCode.SYSTEM_ERROR, f"the answer is too long: {error}"))

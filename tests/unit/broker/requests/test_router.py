@@ -24,7 +24,7 @@ from gantry.wire.headers import HeaderError
 from testkit.fake_connection import Chunk, FakeConnection
 from testkit.simclock import SimClock
 
-ASK, FAIL, REFUSE, LATER, SILENT, ILL = 1, 2, 3, 4, 5, 6
+ASK, FAIL, REFUSE, LATER, SILENT, ILL, LONG = 1, 2, 3, 4, 5, 6, 7
 
 
 class Play:
@@ -40,6 +40,7 @@ class Play:
             LATER: self.later,
             SILENT: self.silent,
             ILL: self.ill,
+            LONG: self.too_long,
             RequestCode.CONSUMER_SEND_MSG_BACK: self.answer,
         }
         complaints = Complaints(logging.getLogger("test"), SimClock())
@@ -107,6 +108,9 @@ class Play:
 
     def ill(self, connection: object, command: Command) -> Command:
         raise HeaderError("header field topic is missing")
+
+    def too_long(self, connection: object, command: Command) -> Command:
+        return reply(command, body=bytes(frames.FRAME_BYTES_MAX))
 
     def silent(self, connection: object, command: Command) -> Answer:
         return None
@@ -296,7 +300,7 @@ async def test_too_many_answers_under_way_are_refused(monkeypatch: pytest.Monkey
     play = Play()
     refused = play.ask(*[Command(LATER, opaque=number) for number in range(3)])
     assert [(answer.opaque, answer.code) for answer in refused] == [(2, 2)], "one connection has a third"
-    play.connection, greedy = FakeConnection("10.0.0.2:1"), play.connection
+    greedy, play.connection = play.connection, FakeConnection("10.0.0.2:1")
     assert play.ask(Command(LATER, opaque=4)) == [], "another client is served"
     play.connection = greedy
     play.go_on.set()
@@ -361,7 +365,7 @@ async def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does
     gone.close("gone")
     go_on.set()
     one, two, three, four, unread, nothing, fair = await asyncio.gather(*answers)
-    assert [answer.code for answer in (one, two, three, four, fair)] == [0] * 5
+    assert not any(answer.code for answer in (one, two, three, four, fair))
     assert under_way == [1, 2, 3, 7, 6], "a client that asks for one does not wait behind all of another's"
     assert unread.code == ResponseCode.SYSTEM_BUSY and "read them and ask again" in unread.remark
     assert nothing is None
@@ -377,3 +381,20 @@ async def test_what_stands_behind_the_request_that_ended_its_connection_is_not_c
     play.connection = Full()
     play.ask(*(Command(ASK, opaque=number) for number in range(3)))
     assert play.runs == [("cold", [0])]
+
+
+async def test_what_there_is_no_time_for_waits_and_so_does_all_that_stands_behind_it() -> None:
+    play = Play()
+    play.connection.has_time = False
+    answers = play.ask(Command(ASK, opaque=1), Command(ASK, opaque=2), sent(3), Command(ASK, opaque=4))
+    assert [answer.opaque for answer in answers] == [1] and play.runs == [("cold", [1])]
+    assert [request.opaque for request in play.connection.postponed] == [2, 3, 4]
+    rest, play.connection.postponed, play.connection.has_time = play.connection.postponed, [], True
+    assert [answer.opaque for answer in play.ask(*rest)] == [2, 4]
+    assert play.runs[1:] == [("cold", [2]), ("send", [3]), ("cold", [4])]
+
+
+async def test_an_answer_that_is_too_long_for_a_frame_is_refused_and_the_next_request_is_served() -> None:
+    play = Play()
+    long, short = play.ask(Command(LONG, opaque=1), Command(ASK, opaque=2))
+    assert long.code == ResponseCode.SYSTEM_ERROR and "too long" in (long.remark or "") and short.code == 0

@@ -34,7 +34,7 @@ from gantry.leaves.frames import Command
 from gantry.transport.fairness import FairTurns, SharedPlaces
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
-from gantry.wire.command import Request, reply
+from gantry.wire.command import Request, encode_answer, reply
 from gantry.wire.headers import HeaderError
 
 if TYPE_CHECKING:
@@ -111,12 +111,15 @@ class Router:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
-        """Serve all requests of one wake-up of a connection, in order."""
+        """Serve requests of one wake-up of a connection, in order: hot ones at once, others while there is time."""
         if len(requests) > 1 and len(kinds := set(map(type, requests))) > 1:
             if kinds == {frames.Send, frames.End}:
                 requests = sorted(requests, key=lambda request: type(request) is not type(requests[0]))
             for kind, run in groupby(requests, type):
-                self._run(connection, kind, list(run))
+                if connection.has_postponed:
+                    connection.postpone(list(run))
+                else:
+                    self._run(connection, kind, list(run))
         else:
             self._run(connection, type(requests[0]), requests)
 
@@ -141,9 +144,12 @@ class Router:
         elif kind is frames.End:
             self._run_hot(self._ends, connection, run)  # type: ignore[type-var, arg-type]
         else:
-            for command in run:
+            for nth, command in enumerate(run):
                 if connection.closed:
                     break  # the connection ended in the middle of the batch
+                if nth and connection.must_wait():
+                    connection.postpone(run[nth:])
+                    break
                 if command.code == _SEND_BACK and why_too_large(command) is None:  # type: ignore[arg-type]
                     self._sent_back.append((connection, command))  # type: ignore[arg-type]
                     if len(self._sent_back) >= _SENT_BACK_MAX:
@@ -257,7 +263,7 @@ class Router:
 
     def _answer(self, connection: Connection, command: Command, answer: Answer) -> None:
         if answer is not None and not command.is_oneway:
-            connection.write(frames.encode(answer))
+            connection.write(encode_answer(command, answer))
 
     def _failed(self, connection: Connection, requests: Sequence[Request], error: Exception) -> None:
         code, remark = ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
