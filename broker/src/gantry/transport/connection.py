@@ -266,7 +266,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def must_wait(self) -> bool:
         """Return whether further requests have to be postponed: others have their turn, or the peer has to read."""
-        return not self.is_writable or (self._shared is not None and self._shared.time.is_over())
+        return self.closed or self._is_full or (self._shared is not None and self._shared.time.is_over())
 
     @property
     def has_postponed(self) -> bool:

@@ -10,7 +10,7 @@ Nothing here knows a socket; an owner is compared, and its `peer` names its host
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from types import TracebackType
 from typing import Protocol
 
@@ -33,18 +33,18 @@ class SharedPlaces:
     def __init__(self, most: int) -> None:
         self.most = most
         self.taken = 0
-        self._of_host: Counter[str] = Counter()
-        self._of_owner: Counter[Owner] = Counter()
+        self._of_host: dict[str, int] = {}  # those that have any
+        self._of_owner: dict[Owner, int] = {}
 
     def take(self, owner: Owner) -> bool:
         """Take a place; False, and nothing is taken, when the owner or its host has its share already."""
         host, free = host_of(owner.peer), self.most - self.taken
-        if self._of_host[host] >= free or 2 * self._of_owner[owner] >= free:
-            self._forget_empty(owner, host)
+        of_host, of_owner = self._of_host.get(host, 0), self._of_owner.get(owner, 0)
+        if of_host >= free or 2 * of_owner >= free:
             return False
         self.taken += 1
-        self._of_host[host] += 1
-        self._of_owner[owner] += 1
+        self._of_host[host] = of_host + 1
+        self._of_owner[owner] = of_owner + 1
         return True
 
     def give_back(self, owner: Owner) -> None:
@@ -52,14 +52,11 @@ class SharedPlaces:
         host = host_of(owner.peer)
         self.taken -= 1
         self._of_host[host] -= 1
-        self._of_owner[owner] -= 1
-        self._forget_empty(owner, host)
-
-    def _forget_empty(self, owner: Owner, host: str) -> None:
-        if not self._of_owner[owner]:
-            del self._of_owner[owner]
         if not self._of_host[host]:
             del self._of_host[host]
+        self._of_owner[owner] -= 1
+        if not self._of_owner[owner]:
+            del self._of_owner[owner]
 
 
 class FairTurns:
