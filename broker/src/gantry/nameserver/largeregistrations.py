@@ -78,5 +78,5 @@ class LargeRegistrations:
 
 
 def _is_large(command: Command) -> bool:
-    """A few compressed bytes may be as long as any."""
+    """Return whether the body may take long to read: a few compressed bytes may inflate to megabytes."""
     return len(command.body) > _AT_ONCE_BYTES or command.ext.get("compressed", "false") != "false"

@@ -8,7 +8,8 @@ Nothing is written while a lock lasts longer because of its owner: the batch in 
 master counts every owner as alive until it had the time to say so.  Handles stay valid, because the pop time is the
 same.
 
-Times of a batch go on from its pop time: where the clock was set forwards since then, they are behind it by as much.
+The present time for a batch is its pop time plus what has passed since then.  After the wall clock was set forwards, it
+is behind the wall clock by as much.
 
 `ended` is called about ten times a second.  A queue whose owner lives is looked at again after 5 s; a pop that comes
 meanwhile asks by itself, so this only delays pops that wait when an owner went silent.

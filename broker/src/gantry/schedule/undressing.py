@@ -1,9 +1,8 @@
 """Making the message that consumers get of a delayed record, or finding out why it is not delivered.
 
 Not delivered, and counted: cancelled messages, messages for a topic that was deleted since, and messages of an HTTP
-queue whose life is over (`gantry.queue.life_s`).  A topic that is
-missing for any other reason (it was made just before a crash, and only delayed messages were sent to it) is created
-again.
+queue whose life is over (`gantry.queue.life_s`).  A topic that is missing for any other reason (it was made just before
+a crash, and only delayed messages were sent to it) is created again.
 """
 
 from __future__ import annotations

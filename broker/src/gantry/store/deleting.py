@@ -2,7 +2,7 @@
 
 From memory they are removed at once.  The table of all other queues is made in slices.  On disk first the generation
 and its gravestone are made durable: then the topic is deleted, whatever a start finds of its folder.  The folder is
-removed after that, some queues at a time, so that what others wait for comes between.  Until it is gone no checkpoint
+removed after that, some queues at a time, so that other file jobs do not wait.  Until it is gone no checkpoint
 begins, because a new queue of the same name would write its entries among the old ones.  `asked` counts deletions,
 `kept` those that are durable: no crash undoes them.
 """

@@ -65,7 +65,7 @@ _BROKERS = (
         "15m",
         "warning",
         "{{ $labels.instance }} keeps a segment because of {{ $labels.kind }} that cannot be copied",
-        "Open transactions or delayed messages hold it, and the log takes no copy of them; it names each, and why.",
+        "Open transactions or delayed messages hold it and cannot be copied; the broker's log names each, and why.",
     ),
     Alert(
         "GantryLoopLags",

@@ -9,7 +9,7 @@ master waits until another member leads, because the log offsets in its answers 
 
 The register is read every `renew_every_s`, at once after a nudge, and more often when a new master is likely: after a
 link ended, or after the next epoch was promised for a handover.  Then it is read twenty times a second for two seconds,
-the longest time of a handover, and four times a second for a while.
+and four times a second up to the twentieth second.
 """
 
 from __future__ import annotations
