@@ -1,4 +1,4 @@
-"""The broker's topics as it registers them: what the broker itself may not do, no topic of it may."""
+"""The broker's topics as it registers them: each with at most the permissions that the broker has."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class ListedTable(Protocol):
 
 
 def entries(table: ListedTable) -> Iterator[tuple[str, object]]:
-    """Yield the entries as they are when they are taken, without those that went before."""
+    """Yield each entry as it is at that moment; one that was removed meanwhile is left out."""
     for key in list(table.keys()):
         if (value := table.value(key)) is not None:
             yield key, value

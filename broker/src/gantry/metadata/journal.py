@@ -24,8 +24,8 @@ and a slave that was disconnected for long gets no more than a new one.
 A grave is an entry of its own, since the topic may have been made again: the slave has to empty the queues first, and
 the records below that place in the log do not belong to the new topic.
 
-A reader may rest between two batches, because a new link is told everything.  What changes meanwhile is left out of
-what follows and comes under its new number, so that values are read in the order of the numbers all the same.
+A reader may pause between two batches, because a new link is sent everything.  An entry that changes meanwhile is left
+out of the batches that follow and comes later, under its new number: values are read in the order of the numbers.
 
 When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), the whole journal
 is returned, and begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.

@@ -293,7 +293,7 @@ class NameServerHandlers:
 
 
 def _object_of(command: Command) -> dict[str, object]:
-    """Return the JSON object of a body that has little to say; ValueError when it is none, or long."""
+    """Return the JSON object of a body; ValueError when it is none, or has more than `_BODY_BYTES_MAX`."""
     if len(command.body) > _BODY_BYTES_MAX:
         raise ValueError(f"the body has {len(command.body)} bytes, {_BODY_BYTES_MAX} are allowed")
     return asked(command.body)

@@ -119,7 +119,7 @@ def _decode_compressed(data: bytes, broker_version: int) -> Steps:
 
 
 def _part(parts: _Parts) -> object:
-    """Return the value of the next part; None when it is empty. ValueError for more than one part has to say."""
+    """Return the value of the next part; None when it is empty. ValueError for more than `_PART_BYTES_MAX`."""
     text = parts.part()
     if len(text) > _PART_BYTES_MAX:
         raise ValueError(f"a part of the registration has {len(text)} bytes, {_PART_BYTES_MAX} are allowed")

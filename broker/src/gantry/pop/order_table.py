@@ -213,7 +213,7 @@ class OrderTable:
             advice = "restore it, or remove it to forget which messages are being handled in order"
             raise StoreError(f"consumerOrderInfo.json: {error}; {advice}") from error
         if self._is_changed:
-            # Else a start behind a log that has grown again takes its places for those of the records that were lost.
+            # Else the next start finds the log grown again, and takes its new records for those that were lost.
             with contextlib.suppress(StoreError):  # a full disk: the next save tries it again
                 self.save_now()
 

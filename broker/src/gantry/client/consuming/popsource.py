@@ -87,7 +87,7 @@ class PopSource:
         self._brokers: dict[str, MessageQueue] = {}  # a place of each broker
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
-        self._may_pop = asyncio.Event()  # it is stored where the group begins: a pop would begin with the last message
+        self._may_pop = asyncio.Event()  # the group's begin is stored; an earlier pop would begin with the last message
         self._changed = asyncio.Event()  # a message is not in hand any more
         self._random = random.Random()  # jitter, so that consumers that lost a broker together do not retry together
 
