@@ -94,7 +94,7 @@ class GroupPlay:
 
     def say(self, text: str) -> None:
         """A line of the trace."""
-        self.lines.append(_UID.sub("", _PROCESS.sub("", text)))
+        self.lines.append(_without_names(text))
 
     # -- commands
 
@@ -314,7 +314,17 @@ class GroupPlay:
     def _decided(self, name: str, decision: object) -> None:
         if not isinstance(decision, Wait):
             reason = getattr(decision, "reason", "")
-            self.say(f"{name}: {type(decision).__name__}{f': {reason}' if reason else ''}")
+            told = _without_names(f"{name}: {type(decision).__name__}{f': {reason}' if reason else ''}")
+            # Of two coordinators that decide at once either may be first; they are told in the order of their names.
+            at = len(self.lines)
+            while at and self.lines[at - 1].startswith("coordinator") and self.lines[at - 1].partition(":")[0] > name:
+                at -= 1
+            self.lines.insert(at, told)
+
+
+def _without_names(text: str) -> str:
+    """The text without what each process draws by chance."""
+    return _UID.sub("", _PROCESS.sub("", text))
 
 
 def _said(record: RegisterRecord) -> str:

@@ -246,11 +246,11 @@ class Network:
                 self._put_on_the_way(end, data)
 
     def process_died(self, loop: SimLoop, has_power: bool) -> None:
-        """All its ends are gone; a host with power says so."""
+        """All its ends are gone; a host with power says so, after what ends that were closed in order had to say."""
         for end in [end for end in self._ends if end.loop is loop]:
             self._ends.remove(end)
             end.is_gone = True
-            if has_power:
+            if has_power and not end.is_closing():
                 self.reset(end)
         if not has_power:
             self._silent.add(loop.host)

@@ -2,6 +2,7 @@
 
     send TEXT ... [on TOPIC] [to N]     one message each, to the master, or to member N; the topic is `orders`
     fill COUNT [on TOPIC]               so many of 10 kB, to the master: a segment holds 25
+    fill up [on TOPIC]                  until it takes no more; how many fit depends on what else is written meanwhile
     read N [TOPIC]                      what a consumer gets from member N, from the beginning on
     half [TEXT ...]                     messages whose transactions are open; the master knows the client then
     end TEXT commit | rollback          it ends
@@ -38,6 +39,7 @@ _READERS = "readers"
 _PAYERS = "payers"
 _ENDS = {"commit": "8", "rollback": "12"}
 _READS_MAX = 40
+_FILLS_MAX = 50
 _FILLED = b"x" * 10_000
 Do = Callable[[list[str]], None]
 
@@ -105,9 +107,19 @@ class PlayTalk:
         topic, words = _named(words, "on")
         leader = self._group.leader()
         assert leader is not None, "nobody leads"
+        if words == ["up"]:
+            self._fill_up(leader, topic)
+            return
         answers = [self._ask(leader, send(topic, _FILLED, 0)) for _ in range(int(words[0]))]
-        done = sum(answer is not None and answer.code == ResponseCode.SUCCESS for answer in answers)
-        self._say(f"{done} messages of {len(_FILLED)} bytes on {topic}")
+        self._say(f"{sum(map(_is_done, answers))} messages of {len(_FILLED)} bytes on {topic}")
+
+    def _fill_up(self, leader: GroupMember, topic: str) -> None:
+        for _ in range(_FILLS_MAX):
+            answer = self._ask(leader, send(topic, _FILLED, 0))
+            if not _is_done(answer):
+                self._say(f"no more messages on {topic}: {_answer(leader, answer, '')}")
+                return
+        self._say(f"{topic} takes {_FILLS_MAX} messages, and more")
 
     def _do_read(self, words: list[str]) -> None:
         self._world.run(self._world.now + 1.5)  # a slave hears of what is confirmed with the next beat
@@ -228,6 +240,10 @@ class PlayTalk:
         if key not in self._questions:
             self._questions.add(key)
             self._say(f"a member asks what became of {key}")
+
+
+def _is_done(answer: Command | None) -> bool:
+    return answer is not None and answer.code == ResponseCode.SUCCESS
 
 
 def _named(words: list[str], before: str) -> tuple[str, list[str]]:
