@@ -124,6 +124,7 @@ class GroupMember(Member):
     def wipe(self) -> None:
         """The disk is replaced by an empty one."""
         self._world.say(f"{self.host}: the disk is lost")
+        self._troubled_s.append(self._world.now)
         self.kill()
         self.disk = SimDisk(self._world.chance.getrandbits(32))
         self.disk.now_ms = self.clock.now_ms
@@ -161,7 +162,7 @@ class GroupMember(Member):
                 await self._one_life(broker, ending)
             except asyncio.CancelledError:
                 await broker.stop(self._passed)
-                self._ended(loop, "has stopped")
+                self._ended(loop, "has stopped", has_saved=True)
                 return
             except GantryError as error:
                 self._world.say(f"{self.host}: could not start: {error}")
@@ -214,11 +215,13 @@ class GroupMember(Member):
                 starting.cancel()
                 await asyncio.wait({starting})
 
-    def _ended(self, loop: SimLoop, why: str) -> None:
+    def _ended(self, loop: SimLoop, why: str, has_saved: bool = False) -> None:
         def end() -> None:
             if self._loop is loop:
                 self._world.say(f"{self.host}: {why}")
                 self.kill()
+                if has_saved and not self.had_trouble(self._world.now, self._world.now):
+                    self.died_s.pop()
                 if not self._is_over:
                     self._world.after(self._world.chance.uniform(*_BEGINS_S), self.start)
 

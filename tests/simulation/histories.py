@@ -2,11 +2,14 @@
 
     topics     created with a number of queues that was not used before, deleted, looked up; a topic is a register,
                and its history has to be linearizable.  A master that was replaced and does not know it yet answers
-               readers until its serving lease ends, so what a reader saw counts from STALE_S before it asked
+               readers until its serving lease ends, so what a reader saw counts from STALE_S before it asked.  The
+               member that leads has to say what was answered last (`knowntopics`), in look-ups, lists and pulls; each
+               client asks it for all topics before it goes on to change them
     locks      a client that has a queue works on it for WORK_S after its last request that was granted, or until it
                gives the queue back; no two work on one queue at a time
-    offsets    each commit is above the last one, and a group that asks is told its newest one, or a later one than it
-               knows of; what was committed in the last moments before another member leads may be gone
+    offsets    each commit is above the last one, and a group that asks the member that leads, as it does before its
+               first commit there, is told its newest one, or a later one than it knows of, but what may be gone by the
+               documents (`leads`)
 
 See `historyplan` for the run.
 """
@@ -14,6 +17,7 @@ See `historyplan` for the run.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -22,13 +26,17 @@ from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from simulation.clients import Client, Consumer
 from simulation.groupworld import LOCK_S
+from simulation.knowntopics import Known, KnownTopics
+from simulation.leads import Commit, Leads
 from simulation.ledger import Place
-from simulation.linear import NEVER, Operation, shortest_wrong
+from simulation.linear import NEVER, Operation, Value, shortest_wrong
+from testkit.brokerplay import pull
 
 WORK_S = LOCK_S / 2  # clients stop at half of the lease, as RocketMQ's do
 STALE_S = 5.0
 _GROUP = "workers"
 _REACHED_S = 3.0
+_THERE = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 _QUEUES = tuple((read, write) for read in range(1, 9) for write in range(1, 9))
 
 
@@ -43,15 +51,6 @@ class Work:
 
 
 @dataclass(slots=True)
-class Commit:
-    """An offset that was committed; `acked_by` answered at `acked_s`."""
-
-    offset: int
-    acked_s: float
-    acked_by: str
-
-
-@dataclass(slots=True)
 class Histories:
     """What clients did and were told."""
 
@@ -59,6 +58,8 @@ class Histories:
     works: list[Work] = field(default_factory=list)
     commits: dict[str, list[Commit]] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
+    known: KnownTopics = field(default_factory=KnownTopics)
+    judged: Counter[str] = field(default_factory=Counter)  # answers that could be wrong, by what they were about
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def next_queues(self, topic: str) -> tuple[int, int]:
@@ -90,23 +91,40 @@ class Histories:
     def __str__(self) -> str:
         operations = sum(len(history) for history in self.topics.values())
         commits = sum(len(each) for each in self.commits.values())
-        return f"{operations} operations on topics, {len(self.works)} times a lock, {commits} commits"
+        judged = ", ".join(f"{count} {what}" for what, count in sorted(self.judged.items()))
+        counts = f"{operations} operations on topics, {len(self.works)} times a lock, {commits} commits"
+        return f"{counts}; judged after a change of master: {judged}"
 
 
 class Administrator(Client):
-    """Creates, deletes and looks up topics, one after the other; several share their topics."""
+    """Creates, deletes and looks up topics, one after the other; several share their topics.
+
+    Changes nothing after a change of master, or a miss, until it was told of every topic: a change without an answer
+    leaves nothing to be known.
+    """
 
     histories: Histories
     topics: tuple[str, ...] = ()
-    leads: Callable[[str], bool]
+    leads: Leads
+    believes: Callable[[str], bool]  # that it leads
+    _looked = -1  # under which lead it was told of every topic
 
     async def main(self) -> None:
         """Until stopped."""
         while not self.is_stopped:
-            topic = self.chance.choice(self.topics)
-            what = self.chance.choice((self._create, self._delete, self._look, self._look, self._look))
-            await what(topic)
+            if self._looked != self.leads.count:
+                await self._look_everywhere()
+            else:
+                what = self.chance.choice((self._create, self._delete, self._look, self._look, self._read))
+                await what(self.chance.choice(self.topics))
             await asyncio.sleep(self.chance.expovariate(1 / 0.6))
+
+    async def _look_everywhere(self) -> None:
+        self._looked = self.leads.count
+        await self._list()
+        for topic in self.topics:
+            await self._look(topic)
+            await self._read(topic)
 
     async def _create(self, topic: str) -> None:
         read, write = self.histories.next_queues(topic)
@@ -118,28 +136,73 @@ class Administrator(Client):
         await self._change(topic, Command(RequestCode.DELETE_TOPIC_IN_BROKER, ext={"topic": topic}), None)
 
     async def _change(self, topic: str, command: Command, value: str | None) -> None:
-        begun_s = self._world.now
+        begun_s, lead = self._world.now, self.leads.count
+        change = self.histories.known.begin(topic, value)
         answer = await self.ask(command, _REACHED_S + 2.0)
         is_done = answer is not None and answer.code == ResponseCode.SUCCESS
-        if not is_done:
-            self._route.missed()
+        if is_done:
+            self.histories.known.answered(change)
+        else:
+            self.histories.known.unanswered(change, is_over=self.leads.count > lead)
+            self._missed()
         self._note(topic, begun_s, self._world.now if is_done else NEVER, is_write=True, value=value)
 
     async def _look(self, topic: str) -> None:
         begun_s = self._world.now
-        answer = await self.ask(Command(RequestCode.GET_TOPIC_CONFIG, ext={"topic": topic}), _REACHED_S)
+        answer, known = await self._ask(Command(RequestCode.GET_TOPIC_CONFIG, ext={"topic": topic}))
         if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.TOPIC_NOT_EXIST):
-            self._route.missed()
-        elif self.leads(self.asked):
-            value = None
-            if answer.code == ResponseCode.SUCCESS:
-                found = bodies.loads_object(answer.body)
-                value = f"{found['readQueueNums']}/{found['writeQueueNums']}"
+            self._missed()
+            return
+        value = _queues(bodies.loads_object(answer.body)) if answer.code == ResponseCode.SUCCESS else None
+        if topic in known:
+            self._judge("looks", topic, known[topic].value, value)
+        if self.believes(self.asked):
             self._note(topic, begun_s - STALE_S, self._world.now, is_write=False, value=value)
+
+    async def _list(self) -> None:
+        answer, known = await self._ask(Command(RequestCode.GET_ALL_TOPIC_CONFIG))
+        if answer is None or answer.code != ResponseCode.SUCCESS:
+            self._missed()
+            return
+        table = bodies.loads_object(answer.body)["topicConfigTable"]
+        assert isinstance(table, dict)
+        for topic, one in known.items():
+            self._judge("lists", topic, one.value, _queues(table[topic]) if topic in table else None)
+
+    async def _read(self, topic: str) -> None:
+        answer, known = await self._ask(pull(topic))
+        if answer is None or answer.code not in (*_THERE, ResponseCode.TOPIC_NOT_EXIST):
+            self._missed()
+        elif topic in known:
+            is_there = answer.code in _THERE
+            self._judge("reads", topic, known[topic].value is not None, is_there)
+
+    async def _ask(self, command: Command) -> tuple[Command | None, dict[str, Known]]:
+        """The answer, and what the member that gave it has to say."""
+        known, lead = dict(self.histories.known.values), self.leads.count
+        answer = await self.ask(command, _REACHED_S)
+        if self.leads.count > lead or not self.leads.is_last(self.asked):
+            return answer, {}
+        values = self.histories.known.values
+        return answer, {topic: one for topic, one in known.items() if values.get(topic) is one}
+
+    def _judge(self, how: str, topic: str, wanted: Value | bool, told: Value | bool) -> None:
+        self.histories.judged[how] += 1
+        if told != wanted:
+            what = f"{topic} is {told}, and {wanted} was answered last"
+            self.histories.broken.append(f"{self._world.now:.3f}: {self.asked} {how} that {what}")
+
+    def _missed(self) -> None:
+        self._looked = -1
+        self._route.missed()
 
     def _note(self, topic: str, begun_s: float, ended_s: float, is_write: bool, value: str | None) -> None:
         one = Operation(self.host, begun_s, ended_s, is_write, value)
         self.histories.topics.setdefault(topic, []).append(one)
+
+
+def _queues(config: dict[str, object]) -> str:
+    return f"{config['readQueueNums']}/{config['writeQueueNums']}"
 
 
 class Locker(Client):
@@ -180,10 +243,14 @@ class Locker(Client):
 
 
 class Committer(Consumer):
-    """A consumer that commits how far it is, and asks now and then how far its group is."""
+    """A consumer that commits how far it is, and asks now and then how far its group is: first after each change of
+    master.
+    """
 
     histories: Histories
-    kept: Callable[[Commit], bool]  # whether another member that leads now has to know of it
+    leads: Leads
+    _looked = 0  # under which lead it was told where its group is
+    _has_asked = False  # for a commit
 
     async def main(self) -> None:
         """Until stopped."""
@@ -193,10 +260,11 @@ class Committer(Consumer):
         while not self.is_stopped:
             await self.read(300)
             fields = {"consumerGroup": name, "topic": self._place[0], "queueId": str(self._place[1])}
-            if not commits or self.next > commits[-1].offset:
-                await self._commit(fields, commits)
-            elif self.chance.random() < 0.5:
+            is_new = not commits or self.next > commits[-1].offset
+            if self._looked != self.leads.count or (not is_new and self.chance.random() < 0.5):
                 await self._look(fields, commits)
+            elif is_new:
+                await self._commit(fields, commits)
             await asyncio.sleep(self.chance.uniform(0.05, 0.4))
 
     async def _beat(self, name: str) -> None:
@@ -212,24 +280,32 @@ class Committer(Consumer):
             await asyncio.sleep(1.0)
 
     async def _commit(self, fields: dict[str, str], commits: list[Commit]) -> None:
-        offset = self.next
+        offset, asked_s, is_first = self.next, self._world.now, not self._has_asked
         command = Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields | {"commitOffset": str(offset)})
+        self._has_asked = True
         answer = await self.ask(command, 1.0)
         if answer is not None and answer.code == ResponseCode.SUCCESS:
-            commits.append(Commit(offset, self._world.now, self.asked))
+            commits.append(Commit(offset, asked_s, self._world.now, self.asked, is_first))
         else:
             self._route.missed()
 
     async def _look(self, fields: dict[str, str], commits: list[Commit]) -> None:
-        before = list(commits)
+        lead = self.leads.count
         answer = await self.ask(Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=fields), 1.0)
         if answer is None or answer.code not in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND):
             self._route.missed()
             return
         told = int(answer.ext["offset"]) if answer.code == ResponseCode.SUCCESS else -1
-        # Judged when the answer is here: a master may have ended and led again since the question was sent.
-        least = max((commit.offset for commit in before if self.kept(commit)), default=-1)
+        least = -1
+        if self.leads.count == lead and self.leads.is_last(self.asked):
+            is_changed = self._looked != lead
+            self._looked = lead
+            least = next((commit.offset for commit in reversed(commits) if self.leads.keeps(commit)), -1)
+            self.histories.judged["offsets"] += is_changed and least >= 0
+        else:
+            self._route.missed()
         if told < least or told > self.next:
             self.histories.broken.append(
-                f"{fields['consumerGroup']} committed {least} and is at {self.next}; {self.asked} says {told}"
+                f"{self._world.now:.3f}: {fields['consumerGroup']} committed {least} and is at {self.next}; "
+                f"{self.asked} says {told}"
             )

@@ -2,8 +2,7 @@
 wrong as in `groupplan`.
 
 The group is one in which nothing acknowledged is lost, so a change of a topic that was answered with 0 stays under the
-next master.  Commits may be gone that the master took within COMMITS_S before another member led, or before it was
-stopped itself, or later than that.
+next master.  Which commits may be gone is said in `leads`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,8 @@ from typing import TYPE_CHECKING
 from gantry.broker.role.master_role import MasterRole
 from simulation.groupplan import PLACES, GroupRun
 from simulation.groupworld import NAME_SERVER, NAME_SERVER_PORT, Shape
-from simulation.histories import Administrator, Commit, Committer, Histories, Locker
+from simulation.histories import Administrator, Committer, Histories, Locker
+from simulation.leads import Leads
 from simulation.plan import Outcome
 from simulation.routes import ByRoute
 from simulation.world import Broken
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from simulation.clients import Consumer, Producer
     from simulation.groupmember import GroupMember
 
-COMMITS_S = 8.0  # a serving lease, in which a master may be alone with clients, and some beats
-_TOPICS = ("changed-0", "changed-1")
+_TOPICS = ("changed-0", "changed-1", "changed-2", "changed-3")
 _QUEUES = PLACES[:2]
 _LAST_S = 6.0  # what was asked is answered, or never
 
@@ -35,8 +34,8 @@ class HistoryRun(GroupRun):
 
     def __init__(self, seed: int) -> None:
         self.histories = Histories()
-        self._led: list[tuple[float, str]] = []  # since when who leads
         super().__init__(seed)
+        self._leads = Leads(self.group.members, self._ledger)
         for member in self.group.members:
             member.on_life.append(self._lives)
 
@@ -52,7 +51,7 @@ class HistoryRun(GroupRun):
         world, network = self.world, self.group.network
         administrators = [Administrator(world, network, f"10.0.1.{20 + number}", self._by_route()) for number in (0, 1)]
         for administrator in administrators:
-            administrator.topics, administrator.leads = _TOPICS, self._leads
+            administrator.topics, administrator.leads, administrator.believes = _TOPICS, self._leads, self._believes
         lockers = [Locker(world, network, f"10.0.1.{30 + number}", self._by_route()) for number in (0, 1, 2)]
         for locker in lockers:
             locker.queues = tuple(_QUEUES)
@@ -61,7 +60,7 @@ class HistoryRun(GroupRun):
             for number, place in enumerate(_QUEUES)
         ]
         for committer in committers:
-            committer.kept, committer.beats_to = self._is_kept, self.group.addresses
+            committer.leads, committer.beats_to = self._leads, self.group.addresses
         self._told: list[Administrator | Locker | Committer] = [*administrators, *lockers, *committers]
         for client in self._told:
             client.histories = self.histories
@@ -88,22 +87,11 @@ class HistoryRun(GroupRun):
 
     def _lives(self, member: GroupMember, broker: Broker) -> None:
         if broker.parts is not None and isinstance(broker.parts.group, MasterRole):
-            self._led.append((self.world.now, member.address))
+            self._leads.began(self.world.now, member.address)
+            self.histories.known.led()
 
-    def _leads(self, address: str) -> bool:
+    def _believes(self, address: str) -> bool:
         """Whether this member believes that it leads."""
         member = next(one for one in self.group.members if one.address == address)
         parts = member.broker.parts if member.broker is not None else None
         return parts is not None and isinstance(parts.group, MasterRole)
-
-    def _is_kept(self, commit: Commit) -> bool:
-        """Whether the master has to know of it: nobody else began to lead around it, and who took it was not stopped.
-
-        A master that is stopped right after a commit may be replaced much later, while ways are cut.
-        """
-        member = next(one for one in self.group.members if one.address == commit.acked_by)
-        if any(commit.acked_s <= stopped_s < commit.acked_s + COMMITS_S for stopped_s in member.stopped_s):
-            return False
-        _, leader = max((one for one in self._led if one[0] <= commit.acked_s), default=(0.0, ""))
-        others = [since_s for since_s, _ in self._led if commit.acked_s < since_s < commit.acked_s + COMMITS_S]
-        return leader == commit.acked_by and not others

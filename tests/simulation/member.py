@@ -26,6 +26,7 @@ from testkit.simdisk import Faults, SimDisk
 PORT = 10911
 _START_MS = 1_700_000_000_000
 _RESTART_S = (0.5, 3.0)
+_TROUBLE_S = 10.0  # for so long a disk may refuse or delay saves after something happened to it
 # How often, and for how often, a power cut looks whether there is something to be lost: within the shortest absence.
 _LOOK_S, _LOOKS = 0.0005, 150
 # How long ASYNC_FLUSH may leave a message unflushed: its interval, and a sync that takes long.
@@ -77,7 +78,8 @@ class Member:
         self._is_hung = False  # its disk is
         self._later_s = 0.0, 0.0  # what its syncs and its other jobs take besides
         self._has_served = False  # this life
-        self.stopped_s: list[float] = []  # when its processes were paused, or ended
+        self.died_s: list[float] = []  # when a process of it ended that had not saved everything first
+        self._troubled_s: list[float] = []  # when something happened that may refuse or delay what is to be saved
         self._died_at = 0.0  # the last life that served; one that did not has flushed nothing
         self._loop: SimLoop | None = None
         self._background: SimBackground | None = None
@@ -171,7 +173,7 @@ class Member:
         if self._loop is not None:
             self._world.say(f"{self.host}: paused for {seconds:.2f} s")
             self._loop.paused_until = self._world.now + seconds
-            self.stopped_s.append(self._world.now)
+            self._troubled_s.append(self._world.now)
             self._troubles.append((self._world.now, self._loop.paused_until))
 
     # -- the disk
@@ -179,6 +181,7 @@ class Member:
     def fail_next(self, kind: str) -> None:
         """The next operation of this kind fails with EIO."""
         self._world.say(f"{self.host}: next {kind} fails")
+        self._troubled_s.append(self._world.now)
         self.disk.faults = Faults(fail_at=1, fail_errno=errno.EIO, fail_kind=kind)
 
     def calm(self) -> None:
@@ -193,6 +196,7 @@ class Member:
 
     def fill_disk(self, room: int) -> None:
         """Only this much is left."""
+        self._troubled_s.append(self._world.now)
         total, free = self.disk.usage("")
         self.disk.quota_bytes = total - free + room
         self._world.say(f"{self.host}: {room} bytes left on the disk")
@@ -203,6 +207,7 @@ class Member:
 
     def slow_disk(self, slowness: float) -> None:
         """Everything takes so much longer."""
+        self._troubled_s.append(self._world.now)
         if self._background is not None:
             self._background.pace.slowness = slowness
             self._troubles.append((self._world.now, self._world.now))
@@ -218,9 +223,14 @@ class Member:
     def hang_disk(self) -> None:
         """No sync and no other job of the disk that begins from now on ends, in this life and later ones."""
         self._is_hung = True
+        self._troubled_s.append(self._world.now)
         self._troubles.append((self._world.now, float("inf")))
         if self._background is not None:
             self._background.pace.hang()
+
+    def had_trouble(self, start_s: float, end_s: float) -> bool:
+        """Whether saves between these moments may have been refused or delayed."""
+        return any(start_s - _TROUBLE_S <= at_s <= end_s for at_s in self._troubled_s)
 
     # -- within
 
@@ -279,7 +289,7 @@ class Member:
             return False
         self._world.say(f"{self.host}: {how}")
         loop.die()
-        self.stopped_s.append(self._world.now)
+        self.died_s.append(self._world.now)
         if self._has_served:
             self._died_at = self._world.now
         self._has_served = False

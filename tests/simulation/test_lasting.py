@@ -1,6 +1,7 @@
 """Seeds of faults that stay or come one after the other, of mistaken terms, and of histories of clients.
 
-Each kind says in its module what goes wrong and what must hold.  All seeds but those of `history` were red once:
+Each kind says in its module what goes wrong and what must hold.  All seeds but those of `history`, on which faults of
+the code are planted (tests/planted.txt), were red once:
 
     slow        producers were never told in time by a master that waits for a slow member, or is one
     register    a write that was carried out and answered late kept a lost slave in the set for ever (1, 9); a renewal
@@ -25,7 +26,7 @@ SEEDS = {
     "sides": (1, 3, 7),
     "standing": (27,),
     "mismatch": (13, 16),
-    "history": (1, 2, 3),
+    "history": (3, 1, 2),
 }
 
 
