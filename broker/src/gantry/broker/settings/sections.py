@@ -74,8 +74,8 @@ class NetworkConfig:
         MIB,
         2 * GIB,
         BYTES,
-        "A connection for which more output than this waits is closed. At least `network.output_bytes_high`, 64 KiB "
-        "and the larger of `pull.bytes_max` and `messages.body_bytes_max` together.",
+        "A connection with more output than this is closed; all together may have four times as much. At least "
+        "`network.output_bytes_high`, 64 KiB and the larger of `pull.bytes_max` and `messages.body_bytes_max` added.",
     )
     connections_max: int = number(
         20_000, 1, 1_000_000, "connections", "Largest number of open connections; the next one is closed at once."
