@@ -1,4 +1,4 @@
-"""What the master has to say of topics, whoever it is: the value of the last change that was answered.
+"""What any master has to say of topics: the value of the last change that was answered.
 
 Nothing is known of a topic while it is being changed, and after two changes at the same time.  A change without an
 answer may still be carried out, by the member that was asked, until another life of a member leads; whether it was, is
