@@ -108,7 +108,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: FLAT,
     RequestCode.LIST_LAG: SLICED,
     RequestCode.DELETE_SUBSCRIPTIONGROUP: whole("names of all readers, and marks: 100 000 at most"),
-    RequestCode.DELETE_TOPIC_IN_BROKER: whole("keys of all queues (their table is sliced), and marks; rare"),
+    RequestCode.DELETE_TOPIC_IN_BROKER: whole("queues of one topic, half a microsecond each, and marks; rare"),
     RequestCode.SEND_MESSAGE_V2: FLAT,
     RequestCode.SEND_BATCH_MESSAGE: ASKED,
     RequestCode.SEND_REPLY_MESSAGE: FLAT,

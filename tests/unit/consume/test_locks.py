@@ -112,6 +112,30 @@ def test_locks_are_saved_in_steps_that_cost_what_has_changed() -> None:
     assert list(locks.saving()) == []
 
 
+def test_a_document_that_went_to_the_disk_is_not_written_again_for_a_renewal() -> None:
+    state = MemoryState()
+    locks = QueueLocks(state, 0.0)
+    for _ in range(3):  # a client whose request timed out asks again
+        locks.lock("g", "A", ("T", 0), 0.0)
+        list(locks.saving(always=True))
+    assert state.saves == 1
+    locks.lock("g", "A", ("T", 1), 0.0)
+    list(locks.saving(always=True))
+    assert state.saves == 2
+
+
+def test_a_save_that_has_not_handed_over_its_document_does_not_hide_the_changes_from_another() -> None:
+    state = MemoryState()
+    locks = QueueLocks(state, 0.0)
+    locks.lock("g", "A", ("T", 0), 0.0)
+    first = locks.saving()
+    next(first)
+    assert not locks.file.is_changed
+    list(locks.saving(always=True))
+    assert state.load() == {"lockTable": {"g": [{"clientId": "A", "queueId": 0, "topic": "T"}]}}
+    list(first)
+
+
 def test_a_sweep_goes_on_where_it_was_though_locks_change_meanwhile() -> None:
     locks = table()
     for queue_id in range(1000):

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from gantry.errors import RefusedError
+from gantry.metadata import starts
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.starts import GroupStarts
 from testkit.memory_state import MemoryState
@@ -147,3 +151,18 @@ def test_the_queues_of_a_topic_are_read_once_although_a_member_asks_for_each_of_
     assert (play.asked, read) == (4, [1, 1, 1])
     play.send("new", queue_id=3)
     assert play.learn() == {} and len(read) == 4, "a queue that appears meanwhile is looked at"
+
+
+def test_a_disk_that_hangs_refuses_the_answer_instead_of_beginning_without_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(starts, "_DISK_S", 0.01)
+    play = Beginning()
+    play.elsewhere_ms = play.clock.now_ms()
+    play.send("one", queue_id=0)
+    with monkeypatch.context() as hanging:
+        hanging.setattr(play.store, "bring_in", lambda places, done: None)
+        with pytest.raises(RefusedError, match="disk"):
+            play.learn()
+    assert play.starts.is_unknown("g", "T"), "nothing is decided"
+    assert play.learn() == {0: 0}

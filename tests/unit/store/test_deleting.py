@@ -48,7 +48,9 @@ def test_records_that_were_not_confirmed_at_the_deletion_go_with_it() -> None:
     store = open_store(small("/s"), SimDisk(), SimClock(), InlineBackground())
     end = store.append([message(body=b"old")])
     store.delete_queues("orders")
-    store.append([message(body=b"new")])
+    send = message(body=b"new")
+    store.append([send])
+    assert send.queue_offset == 0
     store.confirmed.advance(end)
     store.confirmed.advance(store.written.offset)
     assert bodies(store) == [b"new"]

@@ -6,6 +6,7 @@ from gantry.leaves import queues
 from gantry.store.disk import RealDisk
 from gantry.store.queuefiles import QueueFiles
 from gantry.store.queuetable import QueueTable
+from testkit.counting import instructions
 
 
 def _table(tmp_path: Path) -> QueueTable:
@@ -87,3 +88,31 @@ def test_more_queues_than_may_be_open_are_read_in_turn(tmp_path: Path) -> None:
             assert queue.entry(0) == (100 * number, 100, 0)
     assert len(table.files._open) == 1024
     table.files.close()
+
+
+def test_a_deletion_looks_at_no_queue_of_another_topic(tmp_path: Path) -> None:
+    costs = []
+    for others in (10, 1000):
+        table = _table(tmp_path)
+        for queue_id in range(others):
+            table.create("other", queue_id, 0)
+            table.heads["other", queue_id] = 5
+        for queue_id in range(10):
+            table.create("gone", queue_id, 0)
+        table.heads |= {("gone", 10): 3}  # its messages are not dispatched yet
+        table.note_ids([("gone", 10)])
+        with instructions() as ran:
+            table.delete("gone", 50)
+        costs.append(ran.calls)
+        assert len(table.heads) == len(list(table)) == others
+    assert costs[0] == costs[1]
+
+
+def test_a_deletion_closes_the_files_of_all_queues_of_the_topic(tmp_path: Path) -> None:
+    table = _table(tmp_path)
+    for topic in ("gone", "gone2"):
+        table.files.establish(f"{tmp_path}/consumequeue/{topic}/0", 3)
+        table.files.view(f"{tmp_path}/consumequeue/{topic}/0", 3)
+    table.delete("gone", 50)
+    assert [path for path in table.files._open if "/gone/" in path] == []
+    assert len(table.files._open) == 1

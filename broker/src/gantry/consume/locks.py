@@ -80,6 +80,8 @@ class QueueLocks:
             around=lambda group: (f"{encode(group)}: [", "]"),
         )
         self._count = 0
+        self.changes = 0  # of owners, since the start
+        self._handed_over = 0  # changes that were in a document that went to the disk
         self._listeners: list[Callable[[str], None]] = []
         self.touched: set[str] | None = None  # groups whose owners changed, for replication; None without
         self.file.load(lambda document: self._read(document, now))
@@ -162,14 +164,15 @@ class QueueLocks:
     def saving(self, *, always: bool = False) -> Iterator[None]:
         """Save the document when something changed, in slices.
 
-        always: also when nothing changed, because a save that is under way may have it, and not have ended.
+        always: also when another save that is under way may have it, and has not handed it to the disk.
         """
-        if not always and not self.file.is_changed:
+        if not self.file.is_changed and not (always and self._handed_over < self.changes):
             self.file.save_if_changed()  # what could not be saved
             return
-        self.file.is_changed = False
+        self.file.is_changed, changes = False, self.changes
         yield from self._lines.encode()
         self.file.save({"lockTable": self._lines.members()})
+        self._handed_over = max(self._handed_over, changes)
 
     def _saved_as(self, key: tuple[str, str, int]) -> dict[str, object] | None:
         group, topic, queue_id = key
@@ -233,6 +236,7 @@ class QueueLocks:
 
     def _touch(self, group: str, *keys: Key) -> None:
         self.file.is_changed = True
+        self.changes += 1
         self._lines.changed.update((group, *key) for key in keys)
         if self.touched is not None:
             self.touched.add(group)

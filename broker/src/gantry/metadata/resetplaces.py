@@ -9,9 +9,12 @@ Saved in the document of the offsets, and sent to slaves.  Places below the log'
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gantry.store.lineblocks import LineBlocks
 
 _KEYS_MAX = 100_000
+_SLICE = 2000  # places that are looked at between two turns of the loop
 
 
 class ResetPlaces:
@@ -43,15 +46,27 @@ class ResetPlaces:
             self._table.get(f"{topic}@{group}", {}).get(queue_id, -1), self._table.get(f"@{group}", {}).get(0, -1)
         )
 
-    def forget_below(self, log_start: int) -> bool:
-        """Remove places below the log's start; return whether there were any."""
-        gone = [(key, one) for key, queues in self._table.items() for one, at in queues.items() if at < log_start]
-        for key, queue_id in gone:
-            del self._table[key][queue_id]
-            if not self._table[key]:
-                del self._table[key]
-            self._touch(key)
-        return bool(gone)
+    def forget_below(self, log_start: int) -> Iterator[bool]:
+        """Remove places below the log's start, in slices of a millisecond; each returns whether there were any."""
+        is_changed, looked_at = False, 0
+        for key in list(self._table):
+            queues = self._table.get(key, {})  # others changed the table between two slices
+            for queue_id, log_offset in list(queues.items()):
+                looked_at += 1
+                if looked_at % _SLICE == 0:
+                    yield is_changed
+                    is_changed = False
+                # A reset between two slices gave it a newer place, or a whole new key.
+                if log_offset < log_start and self._table.get(key) is queues and queues.get(queue_id) == log_offset:
+                    self._remove(key, queues, queue_id)
+                    is_changed = True
+        yield is_changed
+
+    def _remove(self, key: str, queues: dict[int, int], queue_id: int) -> None:
+        del queues[queue_id]
+        if not queues:
+            del self._table[key]
+        self._touch(key)
 
     def bound(self, log_end: int) -> bool:
         """Set places behind the log's end back to it; return whether there were any.

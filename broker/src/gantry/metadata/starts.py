@@ -20,16 +20,21 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 
+from gantry.errors import Refusal, RefusedError
 from gantry.metadata.beginnings import Began
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.store.store import Store
+from gantry.wire.codes import ResponseCode
 
 # How far the clocks of two brokers may be apart; within it, messages are rather read again than skipped.
 _CLOCKS_APART_MS = 60_000
 # A member asks for queue after queue, and each time all queues of the topic are looked at.
 _TIMES_MAX = 10_000
 _LOOKED_AT_ONCE = 64
+# A client waits some seconds for its answer.
+_DISK_S = 3.0
+_SLOW_DISK = Refusal(ResponseCode.SYSTEM_BUSY, "the disk takes long to tell how old the queues are; ask again")
 
 Elsewhere = Callable[[str, str], Awaitable[int | None]]
 """Returns since when (wall clock, ms) a group reads a topic on another broker; None: it does not, or nobody answers."""
@@ -90,23 +95,33 @@ class GroupStarts:
 
     async def learn(self, group: str, topic: str) -> None:
         """Ask the other brokers of a topic since when a group reads it there.  Store offsets for the queues of this
-        broker that appeared since then.
+        broker that appeared since then.  RefusedError when the disk takes too long: who begins without an answer may
+        skip messages.
         """
         at_ms = None if self._elsewhere is None else await self._elsewhere(group, topic)
         if at_ms is None:
             return
-        found: dict[int, int] = {}
-        for queue_id in range(self.queues(topic)):
-            low, end = self._store.queue_range(topic, queue_id) or (0, 0)
-            if low < end and await self._stored_ms(topic, queue_id, low) >= at_ms - _CLOCKS_APART_MS:
-                found[queue_id] = low
-            if queue_id % _LOOKED_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        try:
+            async with asyncio.timeout(_DISK_S):
+                found = await self._appeared_since(topic, at_ms - _CLOCKS_APART_MS)
+        except TimeoutError as error:
+            raise RefusedError(_SLOW_DISK.code, _SLOW_DISK.remark) from error
         # No await from here on: what the group did meanwhile counts.
         if found and self.is_unknown(group, topic):
             self._offsets.begins.put(f"{topic}@{group}", Began(self._store.written.offset, at_ms))
             for queue_id, low in found.items():
                 self._offsets.commit(group, topic, queue_id, low)
+
+    async def _appeared_since(self, topic: str, begin_ms: int) -> dict[int, int]:
+        """Return the first offsets of the queues whose oldest message was stored then or later, by queue id."""
+        found: dict[int, int] = {}
+        for queue_id in range(self.queues(topic)):
+            low, end = self._store.queue_range(topic, queue_id) or (0, 0)
+            if low < end and await self._stored_ms(topic, queue_id, low) >= begin_ms:
+                found[queue_id] = low
+            if queue_id % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def _stored_ms(self, topic: str, queue_id: int, offset: int) -> int:
         """Return when a message was stored, 0 when it is gone; its record is brought in from the disk first."""

@@ -232,7 +232,9 @@ class PopService:
                 yield
         self._owed_from, self._owed_next = self._owed_next, None
         offsets = self.context.offsets
-        offsets.file.is_changed |= offsets.places.forget_below(self.context.store.reader.log_start)
+        for is_changed in offsets.places.forget_below(self.context.store.reader.log_start):
+            offsets.file.is_changed |= is_changed
+            yield
 
     def _owed(self) -> int | None:
         unhandled = self.unhandled()

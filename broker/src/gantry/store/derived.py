@@ -146,6 +146,7 @@ class Derived:
     def raise_heads(self) -> None:
         """After recovery: appends go on behind what is in the queues and behind the tail that is not."""
         self.table.raise_heads()
+        self.table.note_ids(self.heads)
         for key, following in self.heads.items():
             self.table.heads[key] = max(following, self.table.heads.get(key, 0))
 

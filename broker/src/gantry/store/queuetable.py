@@ -37,6 +37,8 @@ class QueueTable:
         self.files = files
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._dirty: dict[QueueKey, ConsumeQueue] = {}
+        # The ids of each topic that may be in the tables by queue, so that a deletion does not look at other topics.
+        self._ids: dict[str, set[int]] = {}
         self.heads: dict[QueueKey, int] = {}
         self.gravestones: dict[str, int] = {}
         self.generations = Generations(0, {})
@@ -59,11 +61,17 @@ class QueueTable:
     def adopt(self, queue: ConsumeQueue) -> None:
         """Add a queue whose files were loaded."""
         self._queues[(queue.topic, queue.queue_id)] = queue
+        self.note_ids([(queue.topic, queue.queue_id)])
+
+    def note_ids(self, keys: Iterable[QueueKey]) -> None:
+        """Note queues that get an entry in `heads`; a deletion of their topic finds them then."""
+        for topic, queue_id in keys:
+            self._ids.setdefault(topic, set()).add(queue_id)
 
     def create(self, topic: str, queue_id: int, first: int) -> ConsumeQueue:
         """A queue that begins, or goes on after all its records are gone, at offset `first`."""
         queue = ConsumeQueue(topic, queue_id, filenames.queue(self._root, topic, queue_id), self.files, first)
-        self._queues[(topic, queue_id)] = queue
+        self.adopt(queue)
         self.changes += 1
         return queue
 
@@ -109,18 +117,20 @@ class QueueTable:
 
     def drop(self, topic: str, queue_id: int) -> None:
         """Remove a queue's files so that it can be built again from the log; only while a store opens."""
+        self.files.forget(filenames.queue(self._root, topic, queue_id))
         self._forget((topic, queue_id))
         self._disk.remove_tree(filenames.queue(self._root, topic, queue_id))
 
     def delete(self, topic: str, log_end: int, generation: int | None = None) -> None:
-        """Forget a topic's queues; records below log_end will not come back.  The files are the caller's.
+        """Forget a topic's queues, half a microsecond each; records below log_end will not come back.  The files are
+        the caller's.
 
         generation: of what may follow, where a master has given it.
         """
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._forget(key)
-        for key in [key for key in self.heads if key[0] == topic]:
-            del self.heads[key]
+        self.files.forget(filenames.topic_queues(self._root, topic))
+        for queue_id in self._ids.pop(topic, ()):
+            self._forget((topic, queue_id))
+            self.heads.pop((topic, queue_id), None)
         self.came.pop(topic, None)
         self.bury(topic, log_end, generation)
         self.changes += 1
@@ -132,7 +142,6 @@ class QueueTable:
         self.generations.begin(topic, log_end, generation)
 
     def _forget(self, key: QueueKey) -> None:
-        self.files.forget(filenames.queue(self._root, *key))
         self._dirty.pop(key, None)
         queue = self._queues.pop(key, None)
         if queue is not None:

@@ -107,7 +107,10 @@ class Store:
         except StoreError as error:
             self._fail(error)
             raise
+        known = len(heads)
         heads.update(given)
+        if len(heads) != known:
+            self._table.note_ids(given)
         self._store_ms = store_ms
         self._checkpoint.times.note(end, store_ms)
         if is_owed:
