@@ -164,6 +164,15 @@ def base_made(size: int) -> Callable[[], Steps]:
     return lambda: table.base(1000)
 
 
+def topic_deleted(size: int) -> Callable[[], Steps]:
+    """Of a topic with as many queues as others have together."""
+    table = queues_of(size)
+    for queue_id in range(size):
+        table.create("T", queue_id, 5)
+        table.heads["T", queue_id] = 5
+    return lambda: step(lambda: table.delete("T", 1000))
+
+
 def old_files_looked_for(size: int) -> Callable[[], Steps]:
     table = queues_of(size)
     return lambda: table.drop_before(1000)
@@ -329,6 +338,8 @@ GROWN = [
     Grown("a whole registration, at the name server", 10_000, registration_taken, is_flat=False),
     Grown("next offsets of expired queues, for a slave", 100_000, queue_ends_told, is_flat=False),
     Grown("queue-base table: deletions, retention", 100_000, base_made, is_flat=False),
+    # In one piece: who asks for the topic right after its deletion finds nothing.
+    Grown("queues of a deleted topic (215)", 65_536, topic_deleted, is_flat=False, step_s=0.1, attempts=1),
     Grown("queue files of a dropped segment", 100_000, old_files_looked_for, is_flat=False),
     Grown("all metadata, for a new slave", 500_000, everything_told, is_flat=False, step_s=0.025),
     Grown("cancels that are over", 1_000_000, cancels_forgotten, is_flat=False, attempts=1),
