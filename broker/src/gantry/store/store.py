@@ -102,10 +102,9 @@ class Store:
         store_ms = max(self._parts.clock.now_ms(), self._store_ms)
         try:
             end = self._log.append(sends, store_ms, self.store_host, together, is_scanned)
-        except (DiskFullError, RunTooLongError, ZeroSectorError):
-            raise
         except StoreError as error:
-            self._fail(error)
+            if not isinstance(error, (DiskFullError, RunTooLongError, ZeroSectorError)):
+                self._fail(error)
             raise
         known = len(heads)
         heads.update(given)
@@ -132,10 +131,9 @@ class Store:
                 raise CorruptRecordError(f"{reason} among {len(data)} bytes for {start}")
         try:
             end = self._log.append_raw(data, stop, entries)
-        except DiskFullError:
-            raise
         except StoreError as error:
-            self._fail(error)
+            if not isinstance(error, DiskFullError):
+                self._fail(error)
             raise
         if entries:
             self._store_ms = max(self._store_ms, entries[-1].store_ms)
