@@ -21,6 +21,7 @@ from gantry.wire.ha import Ack
 
 SECRET = Keys(b"a secret of many bytes")
 MINE = MasterStatus("cluster", "broker-a", "store-m", 1, table_of([(1, 0)]), 0, 0, 1 << 20)
+OFFSETS: list[object] = ["offsets of a group"]  # records do not need them
 SLAVE = Hello("", "broker-a", 1, "store-s", table_of([]), 0, 0, 0, 1 << 20)
 
 
@@ -55,6 +56,10 @@ class Master:
         self.brought.append(start)
         asyncio.get_running_loop().call_soon(done)
         return bytes_max
+
+    @property
+    def needed(self) -> int:
+        return max((number for number, changes in self.numbered if changes != OFFSETS), default=0)
 
     def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
         return (one for one in list(self.numbered) if one[0] > after)

@@ -3,7 +3,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 
 import pytest
 
@@ -11,7 +13,7 @@ from gantry.replication.haproof import Keys
 from gantry.replication.link_ends import LinkWaits
 from gantry.replication.slave_links import LINKS_MAX
 from gantry.wire import ha
-from testkit.slavelinkplay import playing
+from testkit.slavelinkplay import OFFSETS, playing
 from testkit.turning import until
 
 
@@ -60,6 +62,59 @@ async def test_many_changes_take_several_turns_and_records_wait_for_all_of_them(
         play.master.log += b", the next"
         await until(lambda: len(play.slave.copy) == len(play.master.log))
         assert [number for number, _ in play.slave.changes] == list(range(1, 101))
+
+
+async def test_records_are_sent_while_offsets_change_without_end() -> None:
+    async with playing() as play:
+        await until(lambda: play.connector.is_following)
+
+        def without_end(after: int) -> Iterator[tuple[int, list[object]]]:
+            return ((number, OFFSETS) for number in count(after + 1))
+
+        play.master.changes = without_end  # type: ignore[method-assign]
+        for number in range(1, 4):
+            play.master.log += b"a record"
+            play.slave_links.wake()
+            told = len(play.slave.changes)
+            await until(lambda told=told: play.slave.copy == play.master.log or len(play.slave.changes) > told + 300)  # type: ignore[misc]
+            assert play.slave.copy == play.master.log
+            assert len(play.slave.changes) > number, "offsets are sent as well"
+
+
+async def test_a_record_waits_for_its_topic_among_offsets_that_change_without_end() -> None:
+    async with playing() as play:
+        await until(lambda: play.connector.is_following)
+        play.master.numbered += [(number, OFFSETS) for number in range(1, 30)]
+        play.master.numbered.append((30, ["the topic of the record"]))
+        (link,) = play.slave_links._links
+        link.feed()
+        play.master.log += b"a record"
+        link.feed()
+        assert link._machine.position == 0 and link._machine.metadata < 30
+        await until(lambda: len(play.slave.copy) == len(play.master.log))
+        assert play.slave.changes[-1][0] >= 30
+
+
+async def test_topics_that_are_made_without_end_hold_no_record_that_was_written_before_them() -> None:
+    async with playing() as play:
+        await until(lambda: play.connector.is_following)
+        play.master.log += b"a record"
+
+        def as_many_again(after: int) -> Iterator[tuple[int, list[object]]]:
+            play.master.numbered = [(after + number, ["a topic"]) for number in range(1, 9)]
+            yield from play.master.numbered[:-1]
+
+        play.master.changes = as_many_again  # type: ignore[method-assign]
+        play.slave_links.wake()
+        await until(lambda: play.slave.copy == b"a record")
+
+
+async def test_a_new_slave_has_all_metadata_before_the_first_record() -> None:
+    async with playing() as play:
+        play.master.numbered += [(1, ["a topic"]), *((number, OFFSETS) for number in range(2, 40))]
+        play.master.log += b"a record"
+        await until(lambda: bool(play.slave.copy))
+        assert len(play.slave.changes) == 39
 
 
 async def test_a_confirmed_mark_travels_without_a_chunk() -> None:

@@ -44,6 +44,8 @@ LOG_START = "logStart"
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
 MARKS, LOCKS, FILTER, SINK, RESETS = "marks", "locks", "filter", "sink", "resets"
 MODE, BEGIN = "mode", "begin"
+# A record's topic, its generation and its group; everything else is up to a second old at a slave, whatever is sent.
+_BEFORE_RECORDS = frozenset((TOPIC, GRAVE, GROUP))
 # What one frame carries.  It has a bound (`wire.ha`), so changes are weighed: each has some hundred bytes, and so many
 # parts of a thing weigh as much as one more.  The offsets of one group in a topic with 65 536 queues have some 1.6 MB.
 _BATCH = 256
@@ -59,6 +61,7 @@ class Journal:
     def __init__(self, log_start: Callable[[], int] = lambda: 0) -> None:
         self._log_start = log_start
         self.number = 0  # of the newest change
+        self.needed = 0  # number of the newest change that slaves need before the records behind it
         self._floor = 0  # at or below this number something may be missing
         self._values: dict[str, Value] = {}
         self._latest: dict[tuple[str, str], int] = {}  # in the order of the numbers
@@ -87,6 +90,8 @@ class Journal:
 
     def _note(self, table: str, key: str) -> None:
         self.number += 1
+        if table in _BEFORE_RECORDS:
+            self.needed = self.number
         place = (table, key)
         self._latest.pop(place, None)
         self._latest[place] = self.number

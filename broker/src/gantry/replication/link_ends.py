@@ -34,6 +34,11 @@ class MasterEnd(Protocol):
         """Read a stretch of cold log, then call done. Return its length in bytes, 0 when it is warm already."""
         ...
 
+    @property
+    def needed(self) -> int:
+        """The number of the newest change of metadata that must be sent before the records behind it."""
+        ...
+
     def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
         """Yield the numbered changes of metadata after this one; after 0: the whole metadata.
 

@@ -43,7 +43,7 @@ CHUNK_BYTES = 256 << 10
 # Several chunks are read at a time: a request to the cold reader costs more than reading one chunk that is in memory.
 _AHEAD_BYTES = 2 << 20
 _OUTPUT_BYTES_HIGH = 1 << 20
-_BATCHES_AT_ONCE = 2  # of metadata, a millisecond each
+_BATCHES_AT_ONCE = 2  # of metadata, a millisecond each; in the first turn of a pass, and then one a turn
 
 
 class SlaveLinks:
@@ -178,8 +178,10 @@ class Link(asyncio.Protocol):
         self._brought = (-1, -1)  # start and end of the stretch that was read last
         self._opened_s = self._heard_s = self._beaten_s = slave_links.clock.monotonic()
         self._marks = (0, 0, 0)
-        self._changes: Iterator[tuple[int, list[object]]] | None = None  # of metadata, that are being sent
-        self._next_turn: asyncio.Handle | None = None  # in which this goes on
+        self._changes: Iterator[tuple[int, list[object]]] | None = None  # of metadata: the pass that is under way
+        self._pass_end = 0  # where the log ended when that pass began
+        self._covered_end = -1  # records before it need no change that was not sent; -1: no pass has ended yet
+        self._next_turn: asyncio.Handle | None = None  # in which the pass goes on
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
@@ -256,14 +258,12 @@ class Link(asyncio.Protocol):
     def feed(self) -> None:
         """Send the records that may be sent now."""
         machine, source = self._machine, self._slave_links.source
-        if self._next_turn is not None:
-            return
         while machine.has_room and not self._is_paused and not self._is_coming and self._transport is not None:
             written, confirmed, log_start = marks = source.marks
-            if not self._tell_changes():
-                return
-            start = machine.position
-            if start >= written:
+            if self._next_turn is None:
+                self._tell_changes(written)
+            start, end = machine.position, self._sendable_end(written)
+            if start >= end:
                 return
             if start < log_start:
                 self._carry_out(machine.refuse(f"the slave is at {start}, and the log now begins at {log_start}"))
@@ -274,7 +274,7 @@ class Link(asyncio.Protocol):
             if self._waits_for_reader(start):
                 return
             try:
-                records, following = source.chunk(start, CHUNK_BYTES)
+                records, following = source.chunk(start, min(CHUNK_BYTES, end - start))
             except StoreError as error:
                 self.end(str(error))
                 return
@@ -284,26 +284,34 @@ class Link(asyncio.Protocol):
             machine.sent(start, following)
             self._ration.took(len(records))
 
-    def _tell_changes(self) -> bool:
-        """Send the changes of metadata, some batches in each turn; return False while there are more for the next turn.
+    def _tell_changes(self, written: int) -> None:
+        """Send the changes of metadata, a few batches in each turn: a pass over them may take many turns.
 
-        A pass that took several turns is followed by another one: records may need what changed meanwhile.
+        A pass that took several turns is followed by another one, for what has changed meanwhile.
         """
-        machine, sent = self._machine, 0
-        while True:
-            is_first_turn = self._changes is None
-            if self._changes is None:
-                self._changes = iter(self._slave_links.source.changes(machine.metadata))
-            for number, changes in self._changes:
-                self._write(ha.metadata(number, changes))
-                machine.told(number)
-                sent += 1
-                if sent == _BATCHES_AT_ONCE:
-                    self._next_turn = asyncio.get_running_loop().call_soon(self._go_on)
-                    return False
-            self._changes = None
-            if is_first_turn:
-                return True
+        machine, room = self._machine, _BATCHES_AT_ONCE if self._changes is None else 1
+        is_first_turn = self._changes is None
+        if self._changes is None:
+            self._changes, self._pass_end = iter(self._slave_links.source.changes(machine.metadata)), written
+        for number, changes in self._changes:
+            self._write(ha.metadata(number, changes))
+            machine.told(number)
+            room -= 1
+            if not room:
+                break
+        else:
+            self._changes, self._covered_end = None, self._pass_end
+        if self._changes is not None or not is_first_turn:
+            self._next_turn = asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _sendable_end(self, written: int) -> int:
+        """Return the offset before which records may be sent.
+
+        Nothing goes before the first pass has ended.  Later only the changes that records need go before them: offsets
+        change all the time, and a pass over those of many queues never ends.
+        """
+        is_told = self._machine.metadata >= self._slave_links.source.needed
+        return written if is_told and self._covered_end >= 0 else self._covered_end
 
     def _go_on(self) -> None:
         self._next_turn = None

@@ -104,6 +104,11 @@ class SlaveFeed:
         store.bring_in([(start, coming)], done)
         return coming
 
+    @property
+    def needed(self) -> int:
+        """The number of the newest change of metadata that must be sent before the records behind it."""
+        return self._journal.needed
+
     def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
         """Yield the numbered changes of metadata after this one; the caller may rest in between."""
         if after >= self._journal.number:
