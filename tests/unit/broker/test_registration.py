@@ -335,7 +335,10 @@ async def test_one_that_does_not_answer_in_time_gets_more_time_and_is_not_waited
     caught_up = asyncio.ensure_future(play.registration.caught_up())
     await asyncio.sleep(0)
     assert caught_up.done()
-    play.servers.hangs = set()
+    play.servers.hangs, play.servers.answers = set(), {"slow:1": 1}
+    await play.registration.register_once()
+    assert play.servers.timeouts[-1] == 0.08, "one that refuses has read in vain too"
+    play.servers.answers = {}
     await play.registration.register_once()
     await play.registration.register_once()
     assert play.registration.is_registered == {"slow:1": True} and play.servers.timeouts[-1] == 0.01

@@ -6,6 +6,8 @@ import asyncio
 import json
 import zlib
 
+import pytest
+
 from gantry.leaves.frames import Command
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.nameserver.keyvalues import KeyValues
@@ -116,3 +118,32 @@ async def test_it_waits_behind_requests_for_which_there_was_no_time() -> None:
     server.serve(server.connection, rest)  # type: ignore[arg-type]
     await until(lambda: server.table.live_count == 1)
     assert [answer.opaque for answer in server.connection.take()] == [5, 6, 1]
+
+
+async def test_two_are_read_at_a_time_and_hosts_take_turns() -> None:
+    server = Server()
+    many = [FakeConnection(f"10.0.0.9:{number}") for number in range(20)]
+    for number, connection in enumerate(many):
+        large = registration(2000)
+        large.ext = BROKER | {"brokerName": f"many-{number}", "brokerAddr": f"10.0.0.9:{number}"}
+        server.serve(connection, [large])  # type: ignore[arg-type]
+    server.send(registration(2000))
+    await until(lambda: server.connection.pauses == set())
+    assert server.table.live_count < 5, "one of another host waits for those that are being read"
+    await until(lambda: server.table.live_count == 21)
+
+
+async def test_a_host_whose_bytes_wait_is_refused_more_and_others_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = registration(2000)
+    monkeypatch.setattr("gantry.nameserver.largeregistrations._WAITING_BYTES_MAX", 5 * len(large.body) // 2)
+    server = Server()
+    one, two = FakeConnection("10.0.0.9:1"), FakeConnection("10.0.0.9:2")
+    server.serve(one, [large])  # type: ignore[arg-type]
+    server.serve(two, [large])  # type: ignore[arg-type]
+    server.send(registration(1000))
+    await until(lambda: not (one.pauses or two.pauses or server.connection.pauses))
+    codes = [answer.code for connection in (one, two, server.connection) for answer in connection.take()]
+    assert codes == [0, ResponseCode.SYSTEM_BUSY, 0]
+    server.serve(two, [large])  # type: ignore[arg-type]
+    await until(lambda: not two.pauses)
+    assert [answer.code for answer in two.take()] == [0]

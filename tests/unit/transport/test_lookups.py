@@ -103,3 +103,16 @@ async def test_so_many_names_at_once_and_no_more(resolver: Resolver, monkeypatch
     resolver.open.set()
     await asyncio.wait(waiting)
     assert await lookups.addresses("near") == ["127.0.0.99", "127.0.0.1"]
+
+
+async def test_without_a_thread_a_lookup_fails_and_the_next_one_does_not(
+    resolver: Resolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as without:
+        without.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(OSError, match="allow this process more"):
+            await lookups.addresses("near")
+    assert await lookups.addresses("near") == ["127.0.0.99", "127.0.0.1"]

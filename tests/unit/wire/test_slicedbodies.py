@@ -63,3 +63,8 @@ def test_what_nests_too_deep_or_cannot_be_encoded_is_refused() -> None:
     for body in (b'{"a":{"b":{"x":' + b"[" * 70 + b"]" * 70 + b"}}}", b'{"a":{"b":{"x":"\\ud800"}}}'):
         with pytest.raises(bodies.MalformedBodyError):
             loaded(body)
+
+
+def test_one_name_again_and_again_is_many_slices_too() -> None:
+    found, slices = loaded(b'{"a":{"b":{' + b'"x":1,' * 2000 + b'"x":2}}}')
+    assert found == {"a": {"b": {"x": 2}}} and slices >= 10

@@ -16,6 +16,8 @@ from gantry.wire import bodies, headers
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import request
 
+_KEPT_S = 10.0
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
@@ -59,12 +61,12 @@ class RegistrationSource:
     async def whole(self) -> Command:
         """Return a registration of the whole table (103); RefusedError when no frame holds it.
 
-        Name servers that ask at the same time share one encoding.
+        Name servers that ask at the same time, or again because one of them does not answer, share one encoding.
         """
         ext = self._names() | {"haServerAddr": self.identity.ha_address, "compressed": "false"}
         if self._encoding is None or self._encoding[0] != self._changes:
             task = asyncio.ensure_future(self._encode())
-            task.add_done_callback(self._forget)
+            task.add_done_callback(self._forget_soon)
             self._encoding = (self._changes, task)
         body = await shared(self._encoding[1])
         return request(RequestCode.REGISTER_BROKER, ext | {"bodyCrc32": str(hashes.crc31(body))}, body)
@@ -81,11 +83,15 @@ class RegistrationSource:
         """Return the request that ends a registration (104)."""
         return request(RequestCode.UNREGISTER_BROKER, self._names())
 
+    def _forget_soon(self, task: asyncio.Task[bytes]) -> None:
+        if task.cancelled() or task.exception() is not None:
+            self._forget(task)
+        else:
+            asyncio.get_running_loop().call_later(_KEPT_S, self._forget, task)
+
     def _forget(self, task: asyncio.Task[bytes]) -> None:
         if self._encoding is not None and self._encoding[1] is task:
-            self._encoding = None  # its bytes are needed no more
-        if not task.cancelled():
-            task.exception()  # all who asked may have gone
+            self._encoding = None  # it may have megabytes
 
     async def _encode(self) -> bytes:
         head = self._topics.head()

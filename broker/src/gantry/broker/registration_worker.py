@@ -2,9 +2,9 @@
 
 A whole registration goes out at the start, every 30 s, when a topic was deleted or the broker stands as another one,
 and at once when the connection or a single topic was lost.  One that fails is tried again after a second, so that a
-name server that restarted knows this broker soon.  One that was sent and not answered in time is given more time at the
-next try, and a longer pause before it: a name server that has many brokers with many topics to read would otherwise get
-what it has not read yet once more, for ever.
+name server that restarted knows this broker soon.  After one that was sent, and refused or not answered in time, the
+pause is longer and the next one is given more time: a name server that has many brokers with many topics to read would
+otherwise get what it has not read yet once more, for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from gantry.broker.complaints import Complaints
 from gantry.broker.registration_body import RegistrationSource
-from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
 from gantry.model.topic import TopicConfig
 from gantry.wire.codes import ResponseCode
@@ -63,7 +63,7 @@ class RegistrationWorker:
         self._changed_topics: dict[str, None] = {}
         self._is_whole_due = False
         self._takes_whole_only = False
-        self._unanswered = 0  # whole registrations in a row
+        self._read_in_vain = 0  # whole registrations in a row that were sent, and were refused or not answered
         self._woken = asyncio.Event()
 
     def register_whole_soon(self) -> None:
@@ -92,7 +92,7 @@ class RegistrationWorker:
             due_s = loop.time() + self._ground.period_s
             await self.register_whole()
             if self.has_failed:
-                due_s = loop.time() + _AGAIN_S * (1 << min(self._unanswered, _DOUBLINGS_MAX))
+                due_s = loop.time() + _AGAIN_S * (1 << min(self._read_in_vain, _DOUBLINGS_MAX))
             while not self._is_whole_due and (left_s := due_s - loop.time()) > 0:
                 if self._changed_topics and self.is_registered:
                     await self._register_topics()
@@ -110,11 +110,11 @@ class RegistrationWorker:
         try:
             answer = await self._ask(await source.whole(), self._timeout())
         except GantryError as error:
-            self._unanswered = self._unanswered + 1 if isinstance(error, OutcomeUnknownError) else 0
+            self._read_in_vain = 0 if isinstance(error, UnreachableError) else self._read_in_vain + 1
             self.is_registered, self.has_failed = False, True
             self._complain(f"did not take the registration: {error}")
         else:
-            self._unanswered = 0
+            self._read_in_vain = 0
             self.is_registered, self.has_failed = True, False
             self._takes_whole_only = self._takes_whole_only or answer.version < _SINGLE_TOPICS_VERSION
             if not source.is_master and answer.ext.get("masterAddr"):
@@ -174,7 +174,7 @@ class RegistrationWorker:
     def _timeout(self) -> float:
         """Seconds for a whole registration: more after one that was not answered."""
         first_s = self._ground.timeout_s
-        return max(first_s, min(first_s * (1 << min(self._unanswered, _DOUBLINGS_MAX)), _TIMEOUT_MAX_S))
+        return max(first_s, min(first_s * (1 << min(self._read_in_vain, _DOUBLINGS_MAX)), _TIMEOUT_MAX_S))
 
     def _complain(self, what: str) -> None:
         self._ground.complaints.say(self.address, f"name server {self.address} {what}")

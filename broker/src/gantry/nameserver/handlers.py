@@ -188,13 +188,13 @@ class NameServerHandlers:
             remark = f"No topic route info in name server for the topic: {topic}; create it, or see its broker's log"
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, remark)
         document = route.to_json()
-        mappings = self._table.mappings(topic)
-        if mappings:
-            document["topicQueueMappingByBroker"] = mappings
         order = self._key_values.get(ORDER_TOPICS, topic) if self.switches.order_message else None
         if order is not None:
             document["orderTopicConf"] = order
-        return reply(command, body=dumps(document))
+        body, mappings = dumps(document), self._table.mappings(topic)
+        if mappings:
+            body = body[:-1] + b',"topicQueueMappingByBroker":' + mappings + b"}"
+        return reply(command, body=body)
 
     def _cluster_info(self, _: Connection, command: Command) -> Command:
         brokers = {name: data.to_json() for name, data in self._table.brokers().items()}

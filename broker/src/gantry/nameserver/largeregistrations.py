@@ -3,6 +3,9 @@
 A broker with 10 000 topics sends 2 MB every 30 s, which take some 100 ms to read.  Meanwhile nothing else is taken from
 its connection, so that its requests take effect in their order.  A connection that ends before the last slice registers
 nobody.
+
+Two are read at a time: what is read takes up to thirty times the bytes that came.  The others wait, host by host; a
+host may let bytes wait while it has no more of them than are free.
 """
 
 from __future__ import annotations
@@ -12,11 +15,15 @@ from collections.abc import Callable, Sequence
 
 from gantry.leaves.frames import Command
 from gantry.nameserver.handlers import NameServerHandlers
+from gantry.transport.addresses import host_of
 from gantry.transport.connection import Connection
+from gantry.transport.fairness import FairTurns
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import Request, encode_answer, reply
 
 _AT_ONCE_BYTES = 64 << 10  # what is shorter is not worth a task
+_READ_AT_ONCE = 2
+_WAITING_BYTES_MAX = 256 << 20
 _WHO = "a registration"
 
 
@@ -27,6 +34,9 @@ class LargeRegistrations:
         self._handlers = handlers
         self._serve = serve
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = FairTurns(_READ_AT_ONCE)
+        self._waiting = 0  # bytes
+        self._waiting_of: dict[str, int] = {}  # by host
 
     def first_in(self, requests: Sequence[Request]) -> int:
         """Return the place of the first large registration of a batch; the batch's length when there is none."""
@@ -54,7 +64,7 @@ class LargeRegistrations:
         command = requests[0]
         assert isinstance(command, Command)
         try:
-            answer = await self._answer(connection, command)
+            answer = await self._answer_in_turn(connection, command)
         except ValueError as error:
             answer = reply(command, ResponseCode.SYSTEM_ERROR, f"request {command.code}: {error}")
         finally:
@@ -64,6 +74,23 @@ class LargeRegistrations:
         if not command.is_oneway:
             connection.write(encode_answer(command, answer))
         self._serve(connection, requests[1:])
+
+    async def _answer_in_turn(self, connection: Connection, command: Command) -> Command:
+        host, size = host_of(connection.peer), len(command.body)
+        of_host = self._waiting_of.get(host, 0)
+        if of_host + size > _WAITING_BYTES_MAX - self._waiting:
+            remark = "[OVERLOAD] too many bytes of registrations wait to be read here; register again in a moment"
+            return reply(command, ResponseCode.SYSTEM_BUSY, remark)
+        self._waiting += size
+        self._waiting_of[host] = of_host + size
+        try:
+            async with self._turns.of(connection):
+                return await self._answer(connection, command)
+        finally:
+            self._waiting -= size
+            self._waiting_of[host] -= size
+            if not self._waiting_of[host]:
+                del self._waiting_of[host]
 
     async def _answer(self, connection: Connection, command: Command) -> Command:
         self._handlers.count(command.code)

@@ -19,9 +19,10 @@ class StaticMappings:
         self._texts: dict[str, dict[str, bytes]] = {}  # topic -> group -> JSON
         self._bytes = 0
 
-    def has_room(self, mappings: Mapping[str, bytes]) -> bool:
-        """Return whether so many may be kept beside those that are."""
-        return not mappings or self._bytes + sum(map(len, mappings.values())) <= BYTES_MAX
+    def has_room(self, group: str, mappings: Mapping[str, bytes]) -> bool:
+        """Return whether these of a group may be kept, in the place of those that it has."""
+        more = sum(len(text) - len(self._texts.get(topic, {}).get(group, b"")) for topic, text in mappings.items())
+        return more <= 0 or self._bytes + more <= BYTES_MAX
 
     def keep(self, topic: str, group: str, text: bytes) -> None:
         """Set the mapping of a topic at a group."""
@@ -38,6 +39,9 @@ class StaticMappings:
         if not texts:
             del self._texts[topic]
 
-    def of(self, topic: str) -> dict[str, object]:
-        """Return the topic's mapping by group, as each registered it."""
-        return {group: bodies.loads(text) for group, text in self._texts.get(topic, {}).items()}
+    def of(self, topic: str) -> bytes:
+        """Return the topic's mapping by group, as each registered it, as one JSON object; empty when it has none."""
+        texts = self._texts.get(topic)
+        if not texts:
+            return b""
+        return b"{" + b",".join([bodies.dumps(group) + b":" + text for group, text in texts.items()]) + b"}"

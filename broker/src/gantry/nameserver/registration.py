@@ -24,6 +24,7 @@ from gantry.wire import bodies, slicedbodies
 
 _WHOLE_BODY_VERSION = 37  # V3_0_11: from here on the body is more than the topic table
 _MAPPINGS_VERSION = 413  # V5_0_0
+_TOPICS_MAX = 500_000  # what a name server keeps of all brokers
 _TOPICS_AT_ONCE = 200  # some 5 us each
 _ATTRIBUTES_DIALECT_MAX = 256  # characters: what RocketMQ writes is JSON, and there may be half a million topics
 _PART_BYTES_MAX = 1 << 20
@@ -101,9 +102,13 @@ def _inflate(body: bytes) -> Generator[None, None, bytes]:
 def _decode_compressed(data: bytes, broker_version: int) -> Steps:
     parts = _Parts(data)
     version = DataVersion.from_json(_part(parts))
-    topics = []
-    for number in range(parts.count()):
-        topics.append(_topic_of(parts.part().decode()))
+    topics: dict[str, TopicConfig] = {}
+    count = parts.count()
+    if count > _TOPICS_MAX:
+        raise ValueError(f"the registration has {count} topics, {_TOPICS_MAX} are allowed")
+    for number in range(count):
+        topic = _topic_of(parts.part().decode())
+        topics[topic.name] = topic
         if number % _TOPICS_AT_ONCE == 0:
             yield
     filter_servers = _part(parts) or []
@@ -115,7 +120,7 @@ def _decode_compressed(data: bytes, broker_version: int) -> Steps:
             mapping = documents.document(_part(parts), "a static mapping")
             mappings[documents.text(mapping, "topic")] = bodies.dumps(mapping)
             yield
-    return RegistrationBody({topic.name: topic for topic in topics}, version, _texts(filter_servers), mappings)
+    return RegistrationBody(topics, version, _texts(filter_servers), mappings)
 
 
 def _part(parts: _Parts) -> object:

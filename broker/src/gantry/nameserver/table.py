@@ -259,8 +259,8 @@ class RouteTable:
             filter_servers={one: list(self._filter_servers[one]) for one in addresses if one in self._filter_servers},
         )
 
-    def mappings(self, topic: str) -> dict[str, object]:
-        """Return the topic's static queue mapping by broker name, as each broker registered it."""
+    def mappings(self, topic: str) -> bytes:
+        """Return the topic's static queue mapping by broker name, as each broker registered it: JSON, or nothing."""
         return self._mappings.of(topic)
 
     def topics(self, cluster: str | None = None) -> list[str]:
@@ -312,7 +312,7 @@ class RouteTable:
             )
         if (news.cluster, news.address) not in self._live and len(self._live) >= _BROKERS_MAX:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{_BROKERS_MAX} brokers are registered, no room for more")
-        if not self._mappings.has_room(news.mappings):
+        if not self._mappings.has_room(news.broker_name, news.mappings):
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for static mappings of more than {BYTES_MAX} bytes")
         if len(self._queues) + len(news.topics) > _TOPICS_MAX and len(self._queues.keys() | news.topics) > _TOPICS_MAX:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for more than {_TOPICS_MAX} topics")

@@ -45,9 +45,13 @@ async def addresses(name: str) -> list[str]:
     if found is None:
         if len(_under_way) >= _NAMES_AT_ONCE:
             raise OSError(f"{name}: {_NAMES_AT_ONCE} names are being looked up and not answered; look at the resolver")
-        found = _under_way[loop, name] = loop.create_future()
+        found = loop.create_future()
+        try:
+            threading.Thread(target=_look_up, args=(loop, name, found), name=f"lookup of {name}", daemon=True).start()
+        except RuntimeError as error:
+            raise OSError(f"{name}: no thread to look it up: {error}; allow this process more of them") from error
+        _under_way[loop, name] = found
         found.add_done_callback(lambda done: _end(loop, name, done))
-        threading.Thread(target=_look_up, args=(loop, name, found), name=f"lookup of {name}", daemon=True).start()
     return await asyncio.shield(found)
 
 

@@ -6,6 +6,7 @@ not standard JSON is read by `bodies.loads`, in one piece, which also says what 
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Generator, Sequence
 
@@ -38,7 +39,7 @@ def _object(text: str, at: int, path: Sequence[str]) -> Generator[None, None, tu
     at = _past(text, at, "{")
     if text.startswith("}", at):
         return found, at + 1
-    while True:
+    for number in itertools.count(1):  # not of those found: a name may come again and again
         start = at
         key, at = bodies.DECODER.raw_decode(text, start)
         bodies.check(key, text, start, at)
@@ -51,12 +52,13 @@ def _object(text: str, at: int, path: Sequence[str]) -> Generator[None, None, tu
             start = at
             found[key], at = bodies.DECODER.raw_decode(text, start)
             bodies.check(found[key], text, start, at)
-        if len(found) % _MEMBERS_AT_ONCE == 0:
+        if number % _MEMBERS_AT_ONCE == 0:
             yield
         at = _past_space(text, at)
         if text.startswith("}", at):
             return found, at + 1
         at = _past(text, at, ",")
+    raise AssertionError("the count has no end")
 
 
 def _past_space(text: str, at: int) -> int:
