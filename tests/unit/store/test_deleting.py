@@ -143,6 +143,33 @@ def test_a_deletion_is_kept_before_its_folders_are_gone_and_others_come_between(
     assert list(again.queues()) == [], "what is left of the folder does not count"
 
 
+def test_a_later_deletion_does_not_wait_for_the_folders_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deleting, "_QUEUES_AT_ONCE", 2)
+    clock, disk, background = SimClock(), SimDisk(), InlineBackground(at_once=False)
+    store = opened(small("/s"), clock, background, disk)  # type: ignore[arg-type]
+    topics = [f"T{number}" for number in range(4)]
+    store.append([message(topic, queue_id=queue_id) for topic in topics for queue_id in range(8)])
+    for _ in range(4):
+        clock.advance(1100)
+        store.tick(clock.now_ms())
+        background.close()
+    for topic in topics[:3]:
+        store.delete_queues(topic)
+    while store.deleting.kept < 3:
+        store.tick(clock.now_ms())
+        background.step()
+    before = sum(len(disk.list(f"/s/consumequeue/{topic}")) for topic in topics)
+    store.delete_queues(topics[3])
+    while store.deleting.kept < 4:
+        store.tick(clock.now_ms())
+        background.step()
+    assert before - sum(len(disk.list(f"/s/consumequeue/{topic}")) for topic in topics) <= 2, "one job was under way"
+    for _ in range(40):
+        store.tick(clock.now_ms())
+        background.close()
+    assert not store.deleting.is_pending and not any(disk.exists(f"/s/consumequeue/{topic}") for topic in topics)
+
+
 def many_queues(monkeypatch: pytest.MonkeyPatch) -> tuple[Store, SimClock, SimDisk]:
     """Eight queues whose table takes four slices."""
     monkeypatch.setattr(queuetable, "BASE_SLICE", 2)

@@ -2,7 +2,8 @@
 
 From memory they are removed at once.  The table of all other queues is made in slices.  On disk first the generation
 and its gravestone are made durable: then the topic is deleted, whatever a start finds of its folder.  The folder is
-removed after that, some queues at a time, so that other file jobs do not wait.  Until it is gone no checkpoint
+removed after that, some queues at a time, so that other file jobs do not wait, and neither do later deletions: these
+are made durable first, with one job for folders after each.  Until all folders are gone no checkpoint
 begins, because a new queue of the same name would write its entries among the old ones.  `asked` counts deletions,
 `kept` those that are durable: no crash undoes them.
 """
@@ -155,4 +156,5 @@ class Deleting:
             del topics[topic]
             if self._topics[topic] == number:  # else it was made and deleted again meanwhile
                 del self._topics[topic]
-        self._remove(topics)
+        if self.kept == self.asked:  # else a later deletion goes first
+            self._remove(topics)
