@@ -93,7 +93,7 @@ class Histories:
         commits = sum(len(each) for each in self.commits.values())
         judged = ", ".join(f"{count} {what}" for what, count in sorted(self.judged.items()))
         counts = f"{operations} operations on topics, {len(self.works)} times a lock, {commits} commits"
-        return f"{counts}; judged after a change of master: {judged}"
+        return f"{counts}; judged: {judged}"
 
 
 class Administrator(Client):
@@ -301,7 +301,7 @@ class Committer(Consumer):
             is_changed = self._looked != lead
             self._looked = lead
             least = next((commit.offset for commit in reversed(commits) if self.leads.keeps(commit)), -1)
-            self.histories.judged["offsets"] += is_changed and least >= 0
+            self.histories.judged["offsets of a next master"] += is_changed and least >= 0
         else:
             self._route.missed()
         if told < least or told > self.next:

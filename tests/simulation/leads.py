@@ -38,10 +38,11 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A member began to lead."""
+    """A member began to lead, in this life of its broker."""
 
     since_s: float
     address: str
+    life: object
 
 
 class Leads:
@@ -60,11 +61,13 @@ class Leads:
 
     def began(self, now_s: float, address: str) -> None:
         """This member leads now."""
-        self._leads.append(Lead(now_s, address))
+        self._leads.append(Lead(now_s, address, self._members[address].broker))
 
     def is_last(self, address: str) -> bool:
-        """Whether nobody began to lead after this member."""
-        return bool(self._leads) and self._leads[-1].address == address
+        """Whether nobody began to lead after this member, and it still lives as it did then."""
+        if not self._leads or self._leads[-1].address != address:
+            return False
+        return self._members[address].broker is self._leads[-1].life
 
     def keeps(self, commit: Commit) -> bool:
         """Whether the member that leads now has to know of it."""

@@ -26,7 +26,7 @@ SEEDS = {
     "sides": (1, 3, 7),
     "standing": (27,),
     "mismatch": (13, 16),
-    "history": (3, 1, 2),
+    "history": (3, 1, 2, 4, 5, 10),
 }
 
 

@@ -19,6 +19,7 @@ class Host:
         self.address = address
         self.died_s: list[float] = []
         self.is_troubled = False
+        self.broker: object = object()
 
     def had_trouble(self, start_s: float, end_s: float) -> bool:
         return self.is_troubled
@@ -44,6 +45,13 @@ class Story:
 
 def test_a_master_knows_its_own_commits() -> None:
     assert Story().leads.keeps(Story().commit)
+
+
+def test_who_lives_again_does_not_lead() -> None:
+    story = Story()
+    assert story.leads.is_last("a") and not story.leads.is_last("b")
+    story.a.broker = object()
+    assert not story.leads.is_last("a")
 
 
 @pytest.mark.parametrize(("later_s", "is_kept"), [(TOLD_S - 0.1, False), (TOLD_S, True)])
