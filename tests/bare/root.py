@@ -22,7 +22,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from testkit import debian
+from testkit import archives, debian
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 PACKAGES = ("git", "make", "python3", "ca-certificates")
@@ -115,7 +115,7 @@ def _turn(suite: str) -> Iterator[None]:
 def _unpack_root(folder: Path, suite: str) -> BareRoot:
     """Unpack a new system into the folder, with what reaches the registries."""
     with tarfile.open(_base(suite)) as base:
-        base.extractall(folder, filter="fully_trusted")
+        archives.unpack(base, folder, is_trusted=True)
     for name, inside in _DOWNLOADS.items():
         _downloads(name, suite).mkdir(parents=True, exist_ok=True)
         (folder / inside[1:]).mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.archives import unpack
 from testkit.pairplay import Pair, until
 from testkit.rawclient import RawClient
 from testkit.sources import ROOT
@@ -33,7 +34,7 @@ def former(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"missing the history of this repository up to {PREVIOUS[:7]}: git fetch --unshallow")
     folder = tmp_path_factory.mktemp("previous")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-        archive.extractall(folder, filter="data")
+        unpack(archive, folder)
     source = folder / "broker" / "src"
     look = [sys.executable, "-c", "import gantry; print(*gantry.__path__)"]
     paths = os.environ | {"PYTHONPATH": str(source)}

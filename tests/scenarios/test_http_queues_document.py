@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from testkit.patience import HANG_S
 from testkit.process import GantryProcess
@@ -13,6 +16,8 @@ _PORT = "127.0.0.1:9407"
 
 
 def test_the_lines_of_the_document_do_what_it_says(tmp_path: Path) -> None:
+    if shutil.which("curl") is None:
+        pytest.skip("missing curl; install the Debian package of that name")
     (script,) = [one.text for one in read("broker/docs/queues.md") if one.kind == "sh"]
     assert _PORT in script
     folder = tmp_path / "typed"

@@ -9,6 +9,7 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+from testkit.archives import unpack
 from testkit.kube import images, projectimages
 from testkit.sources import ROOT
 
@@ -28,7 +29,7 @@ def checked_out(folder: Path) -> Path:
     archive, tree = folder / "previous.tar", folder / "previous"
     subprocess.run(["git", "archive", "-o", str(archive), COMMIT], cwd=ROOT, check=True, timeout=_STEP_S)
     with tarfile.open(archive) as files:
-        files.extractall(tree, filter="data")
+        unpack(files, tree)
     chart = tree / "charts" / "gantrymq"
     values = (chart / "values.yaml").read_text()
     for target in projectimages.TARGETS:
