@@ -1,0 +1,65 @@
+"""No request and no periodic job reads a page on the loop that is not in memory, but for those that are listed.
+
+Every entry of the two tables is tried beside old messages (`testkit.coldpages`); a new one is tried by itself.  One
+that reads old messages by a header or body of its own needs that there: `READ_OLD_MESSAGES` are those that do now.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testkit.coldpages import CONTROL
+from unit.broker.test_growth import JOBS, REQUESTS
+
+Found = dict[str, tuple[list[str], int | None]]
+
+# Listed in broker/docs/hot-path.md, too.
+EXCEPTIONS = {"GET_BROKER_RUNTIME_INFO"}
+READ_OLD_MESSAGES = {
+    "PULL_MESSAGE",
+    "LITE_PULL_MESSAGE",
+    "POP_MESSAGE",
+    "QUERY_MESSAGE",
+    "VIEW_MESSAGE_BY_ID",
+    "SEARCH_OFFSET_BY_TIMESTAMP",
+    "GET_EARLIEST_MSG_STORETIME",
+    "CONSUMER_SEND_MSG_BACK",
+    "GET_TOPIC_STATS_INFO",
+    "GET_CONSUME_STATS",
+    "GET_BROKER_CONSUME_STATS",
+    "QUERY_CONSUME_TIME_SPAN",
+}
+# Only in a group of brokers.
+_IN_GROUPS = {"replication", "replication secret"}
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    command = [sys.executable, "-m", "testkit.coldpages", str(tmp_path_factory.mktemp("cold"))]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    answers: Found = json.loads(done.stdout)
+    return answers
+
+
+def test_a_read_of_a_cold_page_is_seen(found: Found) -> None:
+    stack, _ = found[CONTROL]
+    assert any("size_at" in line for line in stack)
+
+
+def test_every_request_and_job_is_tried(found: Found) -> None:
+    assert {code.name for code in REQUESTS} | JOBS.keys() == found.keys() - {CONTROL} | _IN_GROUPS
+
+
+def test_what_reads_old_messages_is_answered(found: Found) -> None:
+    assert {name: found[name][1] for name in READ_OLD_MESSAGES} == dict.fromkeys(READ_OLD_MESSAGES, 0)
+
+
+def test_nothing_reads_a_cold_page_on_the_loop_but_what_is_listed(found: Found) -> None:
+    reading = {name: stack for name, (stack, _) in found.items() if stack and name != CONTROL}
+    assert reading.keys() == EXCEPTIONS, reading
