@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
+from gantry.broker.metrics.exposition import Metrics
 from gantry.broker.parts import Parts
 from gantry.leaves import frames
 from gantry.model.subscription import GroupConfig
@@ -31,6 +32,7 @@ from testkit.stillworld import Still, still_broker
 
 GROUP, TOPIC = "readers", "Old"
 CONTROL = "a read of an old record"  # has to be found
+METRICS = "metrics"
 _SEGMENT_BYTES = 1 << 20
 _PAGE = mmap.PAGESIZE
 _UNREADABLE, _READABLE = 0, 1  # PROT_NONE, PROT_READ
@@ -142,6 +144,7 @@ def main(folder: Path) -> None:
             found[RequestCode(code).name] = _tried(partial(_ask, still, code, place))
         for job in still.broker._jobs:
             found[job.name] = _tried(partial(_run, still, job.run))
+        found[METRICS] = _tried(partial(_render, still))
         print(json.dumps(found))
         sys.stdout.flush()
         os._exit(0)  # the files are unreadable for an orderly stop
@@ -155,19 +158,19 @@ def _parts(still: Still) -> Parts:
 
 def _stored(still: Still) -> int:
     """Store old messages, and so many others that their segment is an old one; the log offset of an old one."""
-    peer, opaque = still.peer(), 0
+    peer = still.peer()
     _parts(still).groups.put(GroupConfig(GROUP))
     for number in range(100):
         body = bytes(200 if number < 20 else 60_000)
         topic = TOPIC if number < 20 else "Filler"
         pairs = {"KEYS": f"key{number}", "UNIQ_KEY": f"7F00000100002A9F{number:016X}"}
         request = brokerplay.send(topic, body, 0, pairs)
-        opaque += 1
-        request.opaque = opaque
+        request.opaque = number
         peer.replay([frames.encode(request)])
         assert [answer.code for answer in peer.answers()] == [0]
         still.settle()
     still.pass_s(5.0)
+    _parts(still).offsets.commit(GROUP, TOPIC, 0, 3)  # its next message is an old one
     entry = _parts(still).store.reader.entry(TOPIC, 0, 7)
     assert entry is not None
     return entry[0]
@@ -175,6 +178,11 @@ def _stored(still: Still) -> int:
 
 def _read_old_record(still: Still, log_offset: int) -> None:
     assert _parts(still).store.reader.record_at(log_offset) is not None
+
+
+def _render(still: Still) -> int:
+    """Render /metrics; the length of the page."""
+    return len(still.run(still.serving, Metrics(lambda: _parts(still)).text()))
 
 
 def _ask(still: Still, code: int, log_offset: int) -> int | None:
@@ -209,7 +217,7 @@ def _tried(run: Callable[[], int | None]) -> tuple[list[str], int | None]:
         signal.alarm(_HANG_S)
         try:
             told = json.dumps(run())
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  told to the parent, which ends by it
             told = repr(error)
         os.write(writes, told.encode())
         os._exit(0)

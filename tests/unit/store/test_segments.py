@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from gantry.errors import DiskFullError, StoreError
+from gantry.leaves import records
 from gantry.store.background import InlineBackground
 from gantry.store.disk import RealDisk
 from gantry.store.segments import Segments, create_segment
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
+from testkit.smallstore import message
 
 SIZE = 8192
 
@@ -137,3 +139,22 @@ def test_dropping_leaves_the_last_segment(tmp_path: Path) -> None:
     segments.ensure(2 * SIZE)
     assert [segment.start for segment in segments.take_before(10 * SIZE)] == [0, SIZE]
     assert segments.start == 2 * SIZE and segments.at(2 * SIZE).start == 2 * SIZE
+
+
+def test_the_time_of_the_oldest_record_is_read_by_the_housekeeper() -> None:
+    disk, background = SimDisk(), InlineBackground(at_once=False)
+    for folder in ("/s/commitlog", "/s/gantry"):
+        disk.make_folders(folder)
+    segments = Segments(disk, "/s", SIZE, SimClock(), background.housekeeper)
+    for start, stored_ms in ((0, 1000), (SIZE, 2000)):
+        segments.ensure(start)
+        head = bytearray(SIZE)
+        records.encode_run(head, 0, start, [message()], stored_ms, bytes(8))
+        segments.at(start).file.pwrite(bytes(head), 0)
+    assert segments.oldest_ms() == segments.oldest_ms() == -1
+    background.step()
+    assert not background.step() and segments.oldest_ms() == 1000
+    segments.take_before(SIZE)
+    assert segments.oldest_ms() == 1000, "of the one before, until it is read"
+    background.step()
+    assert segments.oldest_ms() == 2000

@@ -21,7 +21,6 @@ from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.fetched import Fetched, FetchStatus, outside
 from gantry.store.indexfile import ColdIndex, Hit
 from gantry.store.keyindex import KeyIndex
-from gantry.store.logscan import first_record_ms
 from gantry.store.queuefiles import FILLER_SIZE, invalid_at
 from gantry.store.queuetable import QueueTable
 from gantry.store.watermarks import Watermark
@@ -338,11 +337,8 @@ class Reader:
         return None if found is None else found.store_ms
 
     def oldest_ms(self) -> int:
-        """Store time of the first record that is still in the log; -1 when there is none."""
-        log = self._log
-        if log.start >= self._dispatched.offset:
-            return -1
-        return first_record_ms(log.segments.at(log.start)) or -1
+        """Store time of the first record that is still in the log; -1 when there is none, or it is not known yet."""
+        return -1 if self._log.start >= self._dispatched.offset else self._log.segments.oldest_ms()
 
     def offset_by_time(
         self, topic: str, queue_id: int, at_ms: int, upper: bool = False, stored_ms: StoredMs | None = None

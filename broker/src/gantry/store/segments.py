@@ -14,9 +14,11 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
+from struct import Struct
 
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, StoreError
+from gantry.leaves import records
 from gantry.store import filenames
 from gantry.store.background import Worker
 from gantry.store.disk import Disk, File
@@ -26,6 +28,10 @@ from gantry.store.disk import Disk, File
 _RETRY_S = 1.0
 # What lies between two records is read with them if it is no more: one read of a disk instead of two.
 NEAR_BYTES = 16 << 10
+# Of a record's head (`leaves.records`): log offset and flags, and behind the producer's address the store time.
+_HEAD = Struct(">28xqi")
+_STORED_AT, _STORED_AT_V6 = 56, 68
+_TIME = Struct(">q")
 
 
 class Segment:
@@ -67,6 +73,16 @@ def _usage_of(view: memoryview) -> Callable[[], bool]:
     return lambda: memory() is not None
 
 
+def _read_stored_ms(segment: Segment, found: list[int]) -> None:
+    """Put the store time of a segment's first record into `found`, if it begins with one; the housekeeper's job."""
+    head = segment.file.pread(_STORED_AT_V6 + _TIME.size, 0)
+    if len(head) < _STORED_AT_V6 + _TIME.size:
+        return
+    log_offset, flags = _HEAD.unpack_from(head)
+    if log_offset == segment.start and any(head[:4]):
+        found[0] = _TIME.unpack_from(head, _STORED_AT_V6 if flags & records.SYS_BORN_HOST_V6 else _STORED_AT)[0]
+
+
 def create_segment(disk: Disk, root: str, start: int, segment_bytes: int) -> None:
     """Make a zeroed segment of full size appear under its name, or leave nothing behind."""
     unfinished = filenames.new_segment(root)
@@ -96,6 +112,8 @@ class Segments:
         self._list: list[Segment] = []
         self._ahead_start = -1
         self._refuse_until_s = 0.0
+        self._oldest: tuple[int, int] | None = None  # a first segment, and when its first record was stored
+        self._oldest_wanted = -1  # the segment that the housekeeper looks at
         self.is_short = False  # the last segment that was wanted found no room
         self.failed: StoreError | None = None
 
@@ -158,6 +176,25 @@ class Segments:
             begin, reach = log_offset, log_offset + size
             found[-1][1].append((begin - segment.start, reach - segment.start))
         return found
+
+    def oldest_ms(self) -> int:
+        """When the first record was stored, -1 while that is not known.
+
+        The housekeeper reads it, because an old segment is rarely in memory; until then it is that of the segment that
+        was the first one before.
+        """
+        if self._list and (self._oldest is None or self._oldest[0] != self.start) and self._oldest_wanted != self.start:
+            segment, found = self._list[0], [-1]
+            self._oldest_wanted = segment.start
+            job = partial(_read_stored_ms, segment, found)
+            if not self._housekeeper.submit(job, partial(self._oldest_read, segment.start, found)):
+                self._oldest_wanted = -1
+        return -1 if self._oldest is None else self._oldest[1]
+
+    def _oldest_read(self, start: int, found: list[int], error: StoreError | None) -> None:
+        self._oldest_wanted = -1
+        if error is None and found[0] >= 0:  # else the segment has gone, or its first record is still to come
+            self._oldest = start, found[0]
 
     def covering(self, start: int, end: int) -> list[Segment]:
         """Those that hold a byte of [start, end)."""

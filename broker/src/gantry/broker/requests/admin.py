@@ -127,7 +127,6 @@ class AdminHandlers:
     def _store_figures(self) -> dict[str, str]:
         stats = self._store.stats()
         total, free = stats.disk_total_bytes, stats.disk_free_bytes
-        oldest = self._store.reader.record_at(stats.log_start)
         return {
             "commitLogMinOffset": str(stats.log_start),
             "commitLogMaxOffset": str(stats.written),
@@ -136,7 +135,7 @@ class AdminHandlers:
             "commitLogDirCapacity": f"Total : {_human(total)}, Free : {_human(free)}.",
             "remainHowManyDataToFlush": _human(stats.written - stats.flushed),
             "dispatchBehindBytes": str(stats.confirmed - stats.dispatched),
-            "earliestMessageTimeStamp": str(-1 if oldest is None else oldest.store_ms),
+            "earliestMessageTimeStamp": str(stats.oldest_ms),
         }
 
     def _distribution(self) -> str:
