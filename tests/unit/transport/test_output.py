@@ -59,6 +59,19 @@ def test_what_has_left_meanwhile_closes_nobody() -> None:
     assert not any(one.reason for one in peers) and play.budget.noted == 0 and not play.budget._of
 
 
+def test_many_are_closed_in_several_turns_and_looked_at_once_in_each() -> None:
+    play = Play(100 * MIB)
+    peers = [Peer(f"10.0.{number % 7}.1:{number}") for number in range(700)]
+    for one in peers:
+        play.keep(one, MIB)
+    closed = []
+    while play.soon:
+        play.turn()
+        closed.append(play.budget.closed)
+    assert closed == [256, 512, 600] and play.budget.noted == 100 * MIB
+    assert len({peer.peer.split(":")[0] for peer in peers if not peer.reason}) == 7, "no host loses all"
+
+
 def test_a_connection_that_is_gone_is_not_counted() -> None:
     play = Play(MIB)
     one, other = Peer("10.0.0.1:1"), Peer("10.0.0.1:2")

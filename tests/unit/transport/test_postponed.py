@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from gantry.leaves import frames
 from gantry.transport.connection import Connection
@@ -64,6 +64,42 @@ async def test_requests_of_one_read_wait_while_their_peer_does_not_read_its_answ
         assert not connection.has_postponed and connection.is_writable
         writer.write(question(7))
         assert (await read_frame(reader)).opaque == 7, "it is read from again"
+
+
+async def test_a_fault_in_what_was_put_off_ends_its_connection() -> None:
+    """Else nothing would ever be read from it again, and its client would wait."""
+
+    def fail_later(connection: Connection, requests: list[Request]) -> None:
+        if len(requests) == 1:
+            raise ValueError("a fault of a handler")
+        connection.postpone(requests[1:])
+
+    loop = asyncio.get_running_loop()
+    told: list[object] = []
+    loop.set_exception_handler(lambda _, context: told.append(context.get("exception")))
+    server = RemotingServer(fail_later)
+    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
+    writer.write(question(1) + question(2))
+    await until(lambda: bool(told))
+    assert all(connection.closed for connection in server.connections)
+    with suppress(ConnectionError):
+        assert await asyncio.wait_for(reader.read(), HANG_S) == b""
+    assert [str(one) for one in told] == ["a fault of a handler"]
+    writer.close()
+    await server.close()
+
+
+async def test_connections_held_up_by_this_side_count_as_heard_when_it_reads_again() -> None:
+    async with served(ConnectionLimits()) as (connection, _, _):
+        connection.pause_reading("the disk is late")
+        assert connection.is_held_up
+        connection.last_active -= 100
+        before_s = connection.last_active
+        connection.resume_reading("the disk is late")
+        assert not connection.is_held_up and connection.last_active >= before_s + 100
+        connection.pause_writing()
+        assert not connection.is_held_up, "its peer does not read, so it is the one to act"
+        connection.resume_writing()
 
 
 async def test_one_request_of_each_connection_comes_before_the_rest_of_what_one_has_sent() -> None:

@@ -12,6 +12,7 @@ class Peer:
         self.buffer = buffer
         self.peer = f"{host}:4711"
         self.last_active = 0.0
+        self.is_held_up = False
         self.reason = ""
 
     def keep(self, count: int) -> bool:
@@ -77,3 +78,37 @@ def test_the_host_that_keeps_most_makes_room_for_another_whose_frame_is_larger()
     honest = Peer(buffer, "10.0.0.2")
     assert honest.keep(300) and sum(bool(one.reason) for one in many) == 3
     assert not Peer(buffer, "10.0.0.1").keep(300) and not honest.reason
+
+
+def test_who_is_not_read_from_is_not_silent() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=1000)
+    held_up, silent = Peer(buffer, "10.0.0.1"), Peer(buffer, "10.0.0.2")
+    held_up.is_held_up = True
+    assert held_up.keep(300) and silent.keep(300)
+    honest = Peer(buffer, "10.0.0.3")
+    honest.last_active = 10.0
+    silent.last_active = 5.0
+    assert honest.keep(700) and silent.reason and not held_up.reason
+    assert not honest.keep(800) and not held_up.reason
+
+
+class Counting(Peer):
+    looks = 0
+
+    @property
+    def peer(self) -> str:
+        Counting.looks += 1
+        return self._peer
+
+    @peer.setter
+    def peer(self, peer: str) -> None:
+        self._peer = peer
+
+
+def test_many_that_give_way_are_looked_at_once_each() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=1000)
+    many = [Counting(buffer, f"10.0.0.{number % 4}") for number in range(1000)]
+    assert all(one.keep(1) for one in many)
+    Counting.looks = 0
+    assert Peer(buffer, "10.0.1.1").keep(140) and sum(bool(one.reason) for one in many) == 140
+    assert Counting.looks <= 1000 + 140

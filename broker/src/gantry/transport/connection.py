@@ -79,7 +79,6 @@ class Connection(asyncio.BufferedProtocol):
         self._corked_bytes = 0
         self._pauses: set[str] = set()  # the reasons why nothing is read; empty means reading
         self._pending = Unanswered(self._loop)
-        self._next_opaque = 0
         self._oneways = 0
         self._drained: asyncio.Event | None = None  # set when the peer takes output again, or is gone
 
@@ -130,6 +129,11 @@ class Connection(asyncio.BufferedProtocol):
     def has_unfinished(self) -> bool:
         """Whether the next bytes have to be read to where `get_buffer` says."""
         return self._unfinished.is_begun
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing is read for a reason that is not the peer's."""
+        return bool(self._pauses) and not self._is_full
 
     def bad_bytes(self, error: RemoteProtocolError) -> None:
         """Close because the peer sent what is no frame."""
@@ -260,6 +264,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._pauses.discard(who)
         if not self._pauses and not self.closed and self._transport is not None:
+            self.last_active = self._loop.time()  # the peer could send nothing until now
             self._transport.resume_reading()
 
     # Requests that wait
@@ -305,17 +310,14 @@ class Connection(asyncio.BufferedProtocol):
         if len(self._pending) >= self._limits.pending_max:
             future.set_exception(UnreachableError(f"{self.peer}: {len(self._pending)} requests wait for an answer"))
             return future
-        opaque = self._next_opaque
-        self._next_opaque = (opaque + 1) & 0x7FFFFFFF
-        command.opaque = opaque
-        self._pending.add(opaque, future, timeout_s, self._oneways, self.peer)
+        command.opaque = self._pending.next_opaque()
+        self._pending.add(command.opaque, future, timeout_s, self._oneways, self.peer)
         self.write(frames.encode(command))
         return future
 
     def send_oneway(self, command: frames.Command) -> None:
         """Send a one-way request."""
-        command.opaque = self._next_opaque
-        self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
+        command.opaque = self._pending.next_opaque()
         command.flag |= 2
         self._oneways += 1
         self.write(frames.encode(command))
@@ -345,14 +347,18 @@ class Connection(asyncio.BufferedProtocol):
             return
         requests, self._postponed = self._postponed, []
         if requests:
-            self._hand_over(requests)
+            try:
+                self._hand_over(requests)
+            except BaseException:  # as the loop does where a read handed them over; else nothing is read any more
+                self.abort("handing over its requests failed")
+                raise
         if not self._postponed:
             self.resume_reading("postponed")
 
     def _hand_over(self, requests: list[Request]) -> None:
         # Batches of nothing but sends and pulls are the rule; only others can hold an answer to us.
         if type(requests[0]) is frames.Command or (len(requests) > 1 and frames.Command in set(map(type, requests))):
-            requests = [request for request in requests if not self._take_answer(request)]
+            requests = [request for request in requests if not self._pending.take(request)]
             if not requests:
                 return
         self._corked, self._corked_bytes = [], 0
@@ -360,12 +366,6 @@ class Connection(asyncio.BufferedProtocol):
             self._on_requests(self, requests)
         finally:
             self.uncork()
-
-    def _take_answer(self, request: Request) -> bool:
-        if not isinstance(request, frames.Command) or not request.flag & 1:
-            return False
-        self._pending.answered(request)
-        return True
 
     def _end(self, reason: str) -> None:
         transport = self._transport

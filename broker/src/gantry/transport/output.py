@@ -11,15 +11,16 @@ not before the running turn of the loop has sent what it has made.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
-from gantry.transport.addresses import host_of
+from gantry.transport.making_room import largest_first
 from gantry.transport.turns import TurnTime
 
 NOTED_BYTES_MIN = 64 << 10  # less is not counted: usual answers cost nothing here
+_CLOSED_AT_ONCE = 256
 
 
 class OutputOwner(Protocol):
@@ -64,17 +65,17 @@ class OutputBudget:
         self._is_due = False
         self._of = {owner: count for owner in self._of if (count := owner.kept_bytes) > NOTED_BYTES_MIN}
         self.noted = sum(self._of.values())
-        of_host: Counter[str] = Counter()
-        for owner, count in self._of.items():
-            of_host[host_of(owner.peer)] += count
-        while self.noted > self._bytes_max:
-            host = max(of_host, key=of_host.__getitem__)
-            owner = max((one for one in self._of if host_of(one.peer) == host), key=self._of.__getitem__)
+        if self.noted <= self._bytes_max:
+            return
+        for owner in islice(largest_first(self._of), _CLOSED_AT_ONCE):
             count = self._of[owner]
-            of_host[host] -= count
             self.forget(owner)
             self.closed += 1
             owner.abort(f"{count} bytes wait for this peer to read, the most of all over their budget")
+            if self.noted <= self._bytes_max:
+                return
+        self._is_due = True  # the rest in the next turn
+        self._soon(self._make_room)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,17 +5,17 @@ before it reads again.  So all connections read into the same memory, and what a
 costs is one buffer, not 10 000.  Only the beginning of a frame that has not arrived whole outlives the
 wake-up: its bytes are the connection's own and are counted here.  When all connections together would
 keep more than the budget, others are closed until there is room: first those for which nothing has come
-for a while, the longest first; then the one that keeps most, of the host that keeps most.  A connection
+for a while though we read, the longest first; then the one that keeps most, of the host that keeps most.  A connection
 that would be that itself is refused.  So peers that never finish their frames make room for those that
 go on sending, and however many connections one host has, they take nothing from the others.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Protocol
 
 from gantry.transport.addresses import host_of
+from gantry.transport.making_room import largest_first
 
 READ_BUFFER_BYTES = 1 << 20  # one wake-up reads at most this much; 64 KiB costs 20 % more calls at full speed
 _STALLED_S = 2.0  # a peer that goes on sending is heard of more often
@@ -27,6 +27,11 @@ class PartialFrameOwner(Protocol):
 
     peer: str  # "ip:port" of the other side
     last_active: float  # loop time at which something was read last, in seconds
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing is read for a reason that is not the peer's: then its silence means nothing."""
+        ...
 
     def give_way(self, reason: str) -> None:
         """Close the connection; when this returns, it keeps no bytes any more."""
@@ -50,13 +55,8 @@ class ReadBuffer:
         have to go; its former count stays.
         """
         before = self._kept.get(holder, 0)
-        while count > before and self.partial_bytes - before + count > self._partial_bytes_max:
-            other, why = self._first_to_go(holder, count)
-            if other is None:
-                return False
-            kept = self._kept[other]
-            other.give_way(f"{kept} bytes of an unfinished frame, {why}, and all together are over their budget")
-            assert other not in self._kept, "gave way and keeps something"
+        if count > before and not self._has_room(count - before) and not self._make_room(holder, count, before):
+            return False
         self.partial_bytes += count - before
         if count:
             self._kept[holder] = count
@@ -64,21 +64,29 @@ class ReadBuffer:
             self._kept.pop(holder, None)
         return True
 
-    def _first_to_go(self, holder: PartialFrameOwner, count: int) -> tuple[PartialFrameOwner | None, str]:
-        """Return whom to close so that `holder` may keep `count` bytes, and why; None: nobody but itself."""
-        others = [one for one in self._kept if one is not holder]
-        stalled = min(others, key=lambda one: one.last_active, default=None)
-        if stalled is None:
-            return None, ""
-        if holder.last_active - stalled.last_active > _STALLED_S:
-            return stalled, "for which nothing has come for a while"
+    def _has_room(self, more: int) -> bool:
+        return self.partial_bytes + more <= self._partial_bytes_max
+
+    def _make_room(self, holder: PartialFrameOwner, count: int, before: int) -> bool:
+        """Close others so that `holder` may keep `count` bytes. Return False when it would have to go itself."""
+        others = {one: kept for one, kept in self._kept.items() if one is not holder}
+        heard_s = holder.last_active - _STALLED_S
+        stalled = [one for one in others if one.last_active < heard_s and not one.is_held_up]
+        for one in sorted(stalled, key=lambda one: one.last_active):
+            self._close(one, "for which nothing has come for a while")
+            del others[one]
+            if self._has_room(count - before):
+                return True
         own = host_of(holder.peer)
-        of_host = Counter({own: count})
-        for one in others:
-            of_host[host_of(one.peer)] += self._kept[one]
-        host, _ = of_host.most_common(1)[0]
-        of_it = [one for one in others if host_of(one.peer) == host]
-        largest = max(of_it, key=self._kept.__getitem__, default=None)
-        if largest is None or (host == own and self._kept[largest] < count):
-            return None, ""
-        return largest, "the most of all"
+        for one in largest_first(others, (own, count)):
+            if others[one] < count and host_of(one.peer) == own:
+                return False
+            self._close(one, "the most of all")
+            if self._has_room(count - before):
+                return True
+        return False
+
+    def _close(self, other: PartialFrameOwner, why: str) -> None:
+        kept = self._kept.get(other, 0)
+        other.give_way(f"{kept} bytes of an unfinished frame, {why}, and all together are over their budget")
+        assert other not in self._kept, "gave way and keeps something"

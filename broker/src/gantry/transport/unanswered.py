@@ -10,6 +10,7 @@ import asyncio
 
 from gantry.errors import OutcomeUnknownError
 from gantry.leaves import frames
+from gantry.wire.command import Request
 
 _SWEEP_S = 0.005  # between two sweeps, each of which looks at all requests that wait
 
@@ -19,11 +20,12 @@ Answer = asyncio.Future[frames.Command]
 class Unanswered:
     """Requests by their opaque number; belongs to one connection."""
 
-    __slots__ = ("_loop", "_peer", "_timer", "_timer_at", "_waiting", "oneways_read")
+    __slots__ = ("_loop", "_opaque", "_peer", "_timer", "_timer_at", "_waiting", "oneways_read")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.oneways_read = 0  # at least so many one-way requests were read by the peer
         self._loop = loop
+        self._opaque = -1
         self._peer = "?"
         # Until when an answer counts, the same in seconds from the request on, and how many one-way requests had left
         # before: the answer shows that the peer has read those.
@@ -33,6 +35,11 @@ class Unanswered:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    def next_opaque(self) -> int:
+        """Return a number for another request."""
+        self._opaque = (self._opaque + 1) & 0x7FFFFFFF
+        return self._opaque
 
     def add(self, opaque: int, answer: Answer, timeout_s: float, oneways: int, peer: str) -> None:
         """Expect an answer within the time; `oneways` one-way requests were sent before."""
@@ -50,6 +57,13 @@ class Unanswered:
             self.oneways_read = max(self.oneways_read, oneways)
             if not answer.done():
                 answer.set_result(reply)
+
+    def take(self, request: Request) -> bool:
+        """Return whether this is an answer; it is handed over then."""
+        if not isinstance(request, frames.Command) or not request.flag & 1:
+            return False
+        self.answered(request)
+        return True
 
     def lost(self) -> None:
         """Fail all: the connection is gone."""
