@@ -1,6 +1,7 @@
 """What clients and administrators say in a play, and what they are told.
 
     send TEXT ... [on TOPIC] [to N]     one message each, to the master, or to member N; the topic is `orders`
+    offer TEXT                          one message to the master; what it answers, and when, is not told
     fill COUNT [on TOPIC]               so many of 10 kB, to the master: a segment holds 25
     fill up [on TOPIC]                  until it takes no more; how many fit depends on what else is written meanwhile
     read N [TOPIC]                      what a consumer gets from member N, from the beginning on
@@ -102,6 +103,16 @@ class PlayTalk:
         topic, words = _named(words, "on")
         for word in words:
             self._sent(word, send(topic, word.encode(), 0), member)
+
+    def _do_offer(self, words: list[str]) -> None:
+        leader = self._group.leader()
+        assert leader is not None, "nobody leads"
+        address, (text,) = leader.address, words
+
+        async def main() -> None:
+            await self._sender.ask_at(address, send(_TOPIC, text.encode(), 0))
+
+        self._sender.run(main)
 
     def _do_fill(self, words: list[str]) -> None:
         topic, words = _named(words, "on")

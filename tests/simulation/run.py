@@ -14,7 +14,7 @@
     mismatch            members and coordinators differ in terms
     history             as in group                                 topics, queue locks and commits fit a model
     standing, struck    a fault of ways or of one member stays      somebody leads who confirms, in 3 suspicions
-    slow                a disk, a link or the register is slow      99 of 100 sends end well, after 3 suspicions
+    slow, linked        a disk, links or the register are slow      99 of 100 sends end well, after 3 suspicions
     register            it works in part, and a member is lost      the same
     sides               the master and some name servers are cut    the same, when its lease has ended
     twice               a fault, a heal, another fault              somebody leads after the second one
@@ -44,7 +44,7 @@ from simulation.plan import Outcome, Run
 from simulation.popplan import PopRun
 from simulation.registerplan import RegisterRun
 from simulation.sidesplan import SidesRun
-from simulation.slowplan import SlowRun
+from simulation.slowplan import LinkedRun, SlowRun
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
 from simulation.termsplan import TermsRun
@@ -65,6 +65,7 @@ KINDS: dict[str, Kind] = {
     "standing": StandingRun,
     "struck": StruckRun,
     "slow": SlowRun,
+    "linked": LinkedRun,
     "register": RegisterRun,
     "twice": TwiceRun,
     "sides": SidesRun,

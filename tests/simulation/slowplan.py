@@ -8,7 +8,8 @@ more than 99 of 100 of their calls end well, whatever is slow:
     its link to one member, or to everybody   in one direction or both, from 0.1 s to 20 s later
     the register                              answers reads, writes or both after 0.1 s to 20 s
 
-The group has one member more than it needs, and its timers are the default ones.
+The group has one member more than it needs, and its timers are the default ones.  `LinkedRun` makes all links
+between the master and its slaves slow: a fault of the master's machine that only its slaves notice.
 """
 
 from __future__ import annotations
@@ -128,6 +129,11 @@ class SlowRun(GroupRun):
             Fault(f"the register answers after {seconds:g} s", begin(seconds, seconds)),
         ]
 
+    def _of_all_links(self, leader: GroupMember, seconds: float) -> Fault:
+        slaves = [member.host for member in self.group.members if member is not leader]
+        ways = [way for slave in slaves for way in ((leader.host, slave), (slave, leader.host))]
+        return Fault(f"both ways of each slave's link take {seconds:g} s", lambda: self._delay(ways, seconds))
+
     def _ways_of(self, member: GroupMember) -> list[tuple[str, str]]:
         others = self.group.hosts | {f"10.0.{kind}.{number}" for kind in (1, 2) for number in range(7)}
         return [way for other in others - {member.host} for way in ((member.host, other), (other, member.host))]
@@ -135,3 +141,15 @@ class SlowRun(GroupRun):
     def _delay(self, ways: list[tuple[str, str]], seconds: float) -> None:
         for way in ways:
             self.group.network.delay(*way, seconds)
+
+
+class LinkedRun(SlowRun):
+    """One seed in which all links between the master and its slaves are slow, and nothing else is."""
+
+    def _shape(self, shape: Shape) -> Shape:
+        least = max(2, shape.min_in_sync)
+        members = max(shape.members, least + 1)
+        return super()._shape(replace(shape, is_sync_master=True, min_in_sync=least, members=members))
+
+    def _faults_of(self, leader: GroupMember) -> list[Fault]:
+        return [self._of_all_links(leader, self.world.chance.choice(SECONDS))]

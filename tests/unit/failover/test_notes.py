@@ -177,6 +177,27 @@ def test_a_slow_disk_is_reason_to_hand_over_at_once_for_the_master_has_measured_
     assert made.snapshot(ACTIVE, slow, 101.0).burdened_since_s == 101.0 - FAST.suspect_after_s
 
 
+def test_a_master_with_late_links_is_cut_off_and_the_next_ones_ever_more_rarely() -> None:
+    made, late = notes(), replace(LEADER, are_links_late=True)
+    slaves = {1: SLAVE, 2: replace(SLAVE, me=Holder(Member(2, 0), "p2"), store_uid="c09d")}
+
+    def since_s(now_s: float, states: dict[int, MemberState]) -> float | None:
+        made.observe(ACTIVE, states, NOBODY, now_s, now_s)
+        return made.snapshot(ACTIVE, states, now_s).cut_off_since_s
+
+    assert since_s(101.0, {0: late, 1: SLAVE}) is None, "one slave could not confirm without it"
+    version = 2
+    for soonest_s in (101.0, 131.0, 191.0, 311.0):
+        if version > 2:
+            assert since_s(soonest_s - 0.1, {0: late} | slaves) is None
+        assert since_s(soonest_s, {0: late} | slaves) == soonest_s - FAST.suspect_after_s, "the master has measured it"
+        found = decide(made.snapshot(ACTIVE, {0: late} | slaves, soonest_s), soonest_s)
+        assert isinstance(found, Seal) and "links to its slaves that are too slow" in found.reason
+        for record in (SEALED, ACTIVE):
+            made.read(Seen(record, str(version)), soonest_s)
+            version += 1
+
+
 def test_a_full_disk_is_told_since_it_was_seen_and_not_again_soon_after_a_handover() -> None:
     made, full = notes(), {0: replace(LEADER, is_disk_full=True), 1: SLAVE}
     for now_s in (101.0, 102.0):

@@ -56,6 +56,8 @@ class Group:
     written: int = 100
     own_s: float = 0.0  # how long a sync of each disk takes
     slaves_s: dict[int, float] = field(default_factory=dict)
+    links_s: float = 0.0  # how long a message and its acknowledgement take together
+    ways: list[tuple[float, int, int]] = field(default_factory=list)  # acknowledgements: when each comes, whose, what
     due: dict[int, tuple[float, int]] = field(default_factory=dict)  # when which end is on the disk; 0: our own
 
     def __post_init__(self) -> None:
@@ -81,7 +83,12 @@ class Group:
             self.tracker.tick(self.written, self.now_s)
 
     def reached(self, place: int, end: int) -> None:
-        if place:
+        if place and self.links_s:
+            self.ways.append((self.now_s + self.links_s, place, end))
+            while self.ways and self.ways[0][0] <= self.now_s:
+                _, other, came = self.ways.pop(0)
+                self.tracker.acknowledge(other, Ack(came, came, 0), self.written, self.now_s)
+        elif place:
             self.tracker.acknowledge(place, Ack(self.written, end, 0), self.written, self.now_s)
         else:
             self.tracker.share(end, self.now_s)
@@ -169,6 +176,36 @@ def test_a_master_whose_own_disk_is_late_says_so_while_enough_slaves_are_in_time
     group.slaves_s[1] = 4.0
     group.run(10.0)
     assert not group.tracker.is_own_disk_late(group.now_s), "the next master would wait as well"
+
+
+@pytest.mark.parametrize("way_s", [0.7, 2.0])
+def test_a_master_whose_links_are_late_says_so_and_keeps_those_who_can_do_without_it(way_s: float) -> None:
+    group = Group()
+    group.links_s = 2 * way_s
+    group.run(3.0)
+    assert not group.tracker.are_links_late(group.now_s)
+    group.run(12.0)
+    assert group.tracker.are_links_late(group.now_s) == (way_s > SLOW_S / 2)
+    assert group.tracker.in_sync == [0, 1, 2], "a slave that was late a moment earlier has not left"
+
+
+def test_slow_disks_of_slaves_are_no_slow_links() -> None:
+    group = Group()
+    group.slaves_s |= {1: 4.0, 2: 4.0}
+    for _ in range(300):
+        group.run(0.1)
+        for place in (1, 2):  # what has come is acknowledged before it is on the disk
+            held = group.tracker.slaves[place].held
+            group.tracker.acknowledge(place, Ack(group.written, held, 0), group.written, group.now_s)
+    assert group.tracker.in_sync == [0, 1, 2]
+    assert not group.tracker.are_links_late(group.now_s), "the next master would wait for one of them as well"
+
+
+def test_a_master_whose_links_are_late_leads_on_where_its_slaves_are_too_few_without_it() -> None:
+    group = Group(2)
+    group.links_s = 4.0
+    group.run(30.0)
+    assert not group.tracker.are_links_late(group.now_s)
 
 
 def test_nobody_leaves_when_those_who_remain_could_not_confirm_either() -> None:

@@ -279,11 +279,13 @@ def _cut_off(seen: Snapshot, holder: Holder, record: RegisterRecord, after_s: fl
         target = heir_of_burdened(record, _states(seen)) if is_due and seen.policy.is_automatic else None
         what = "full" if any(state.me == holder and state.is_disk_full for state in _states(seen)) else "too slow"
         return Wait("the master is well") if target is None else HandOver(target, f"the disk of {holder} is {what}")
+    are_late = any(state.me == holder and state.are_links_late for state in _states(seen))
+    what = "links to its slaves that are too slow" if are_late else "too few slaves connected"
     if now_s - since_s < after_s:
-        return Wait(f"the master {holder} has too few slaves connected, for less than {after_s:g} s", since_s + after_s)
+        return Wait(f"the master {holder} has {what}, for less than {after_s:g} s", since_s + after_s)
     if not seen.policy.is_automatic:
-        return Blocked(f"the master {holder} has too few slaves connected; a person has to choose who leads next")
-    return Seal(f"the master {holder} of epoch {record.epoch} has too few slaves connected")
+        return Blocked(f"the master {holder} has {what}; a person has to choose who leads next")
+    return Seal(f"the master {holder} of epoch {record.epoch} has {what}")
 
 
 def _suspect_at(seen: Snapshot, master: Observed | None, after_s: float) -> float:

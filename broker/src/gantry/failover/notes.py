@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
-from gantry.failover.standing import is_burdened, is_cut_off, is_refusing, is_serving
+from gantry.failover.standing import PATIENCE_S_MAX, is_burdened, is_cut_off, is_linked_late, is_refusing, is_serving
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Seen
@@ -51,6 +51,9 @@ class Notes:
         self._serving_since_s: float | None = None
         self._cut_off_since_s: float | None = None
         self._burdened_since_s: float | None = None
+        self._is_linked_late = False  # the master of this epoch is to be sealed for its late links
+        self._late_again_s = 0.0  # no master is sealed for late links before
+        self._late_pause_s = HAND_OVER_AGAIN_S
         self._burdened_s = 0.0  # when the master's disk was last seen to be full or slow
         self._hand_over_again_s = 0.0
 
@@ -65,6 +68,8 @@ class Notes:
         epoch = 0 if seen is None else seen.record.epoch
         was_sealed = epoch == self._epoch  # when the epoch has a master now and had none before
         if epoch != self._epoch:
+            if self._is_linked_late:
+                self._pause_lateness(now_s)
             self._epoch, self._first_answer_s = epoch, None
             self._cut_off_since_s = self._burdened_since_s = self._serving_since_s = None
             self._sealed.clear()
@@ -74,6 +79,13 @@ class Notes:
                 self._count(seen.record.holder.member.ordinal, was_sealed)
             self._former = seen.record.holder
             self._lease_s = max(self._lease_s, seen.record.lease_duration_s)
+
+    def _pause_lateness(self, now_s: float) -> None:
+        """Let the next master stay for a while, whatever its links: twice as long each time, 5 minutes at most."""
+        if now_s - self._late_again_s >= PATIENCE_S_MAX:
+            self._late_pause_s = HAND_OVER_AGAIN_S
+        self._is_linked_late, self._late_again_s = False, now_s + self._late_pause_s
+        self._late_pause_s = min(PATIENCE_S_MAX, 2 * self._late_pause_s)
 
     def _count(self, ordinal: int, was_sealed: bool) -> None:
         """Count a new mastership: the member was elected, was handed the group, or its process was started again."""
@@ -146,7 +158,11 @@ class Notes:
         if any(is_refusing(state, record) for state in states):
             self._tried.setdefault(leader, 1)  # the next master should be another member, even if this log is longest
         policy = self.policy
-        if not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
+        self._is_linked_late = now_s >= self._late_again_s and is_linked_late(record, states, policy.min_in_sync)
+        if self._is_linked_late:
+            self._cut_off_since_s = now_s - policy.suspect_after_s  # the master has measured it for long enough
+            self._tried.setdefault(leader, 1)
+        elif not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None
             if is_serving(record, states, self.policy.min_in_sync):
                 self._serves(leader, now_s)

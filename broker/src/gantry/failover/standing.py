@@ -4,8 +4,9 @@ All functions are pure: they take the members' states and the record that was re
 
 Check-quorum.  A master that answers and renews may still be cut off from its slaves.  Then it can confirm nothing,
 while the slaves reach each other, clients and the register.  `is_cut_off` judges one observation; `notes` measures for
-how long it has been true.  Sealing such a master loses nothing: a seal is allowed at any time.  The states of the
-slaves count as well as the master's, because slaves that receive nothing notice it first.
+how long it has been true.  Links that are only slow stop producers as well (`is_linked_late`): the master has measured
+that itself, and cannot hand over in time across such a link.  Sealing such a master loses nothing: a seal is allowed at
+any time.  The states of the slaves count as well as the master's, because slaves that receive nothing notice it first.
 
 Back-off.  A member may be promoted and never serve: its start takes too long, or it cannot reach its slaves either.
 Each mastership without success doubles the patience with the same member, and another electable member is preferred.
@@ -98,6 +99,15 @@ def is_cut_off(record: RegisterRecord, states: Collection[MemberState], min_in_s
     is_left_alone = 0 < replicas - len(alone) < min_in_sync
     is_of_use = bool(alone) and bool(electable) and len(able) >= min_in_sync
     return is_of_use and (master.is_short or is_left_alone)
+
+
+def is_linked_late(record: RegisterRecord, states: Collection[MemberState], min_in_sync: int) -> bool:
+    """Return whether the master says that its links make acknowledgements late, and those who are in sync are enough
+    without it.
+    """
+    is_late = any(is_healthy(state, record) and state.are_links_late for state in states)
+    others = [state for state in states if state.me != record.holder and is_electable(state, record)]
+    return is_late and len(others) >= min_in_sync
 
 
 def is_electable(state: MemberState, record: RegisterRecord) -> bool:

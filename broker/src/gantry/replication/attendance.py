@@ -22,6 +22,7 @@ class Attendance:
     again_s       it is not admitted to the set before
     seen_s        the last acknowledgement; while `is_again`, when the first of these links began
     log, changes  how late its acknowledgements of the log and of the metadata are
+    arrivals      how late it says that it has received the log, whether it is on its disk or not: that is its link
     """
 
     member: Member
@@ -34,6 +35,7 @@ class Attendance:
     is_full: bool = False
     held: int = field(default=0, init=False)
     metadata: int = field(default=0, init=False)
+    received: int = field(default=0, init=False)
     is_connected: bool = field(init=False)
     is_proven: bool = field(init=False)
     is_again: bool = field(default=False, init=False)
@@ -41,16 +43,17 @@ class Attendance:
     seen_s: float = field(init=False)
     log: Lateness = field(init=False)
     changes: Lateness = field(init=False)
+    arrivals: Lateness = field(init=False)
 
     def __post_init__(self, slow_s: float, now_s: float) -> None:
         self.is_connected = bool(self.address)
         self.is_proven = not self.address
         self.again_s = self.seen_s = now_s
-        self.log, self.changes = Lateness(slow_s, now_s), Lateness(slow_s, now_s)
+        self.log, self.changes, self.arrivals = (Lateness(slow_s, now_s) for _ in range(3))
 
     def go_on(self, former: Attendance) -> None:
         """Take over silence, lag and lateness of the same member's former link."""
-        self.log, self.changes = former.log, former.changes
+        self.log, self.changes, self.arrivals = former.log, former.changes, former.arrivals
         if not former.is_proven:
             self.is_again, self.seen_s = True, former.seen_s
 
@@ -67,6 +70,8 @@ class Attendance:
         if not self.is_again:
             self.seen_s = now_s
         self.log.reached(self.held, written, now_s)
+        self.arrivals.reached(ack.written, written, now_s)
+        self.received = ack.written
 
     def late_s(self, now_s: float) -> float:
         """Return how many seconds of lateness have added up, of the log or of the metadata."""
@@ -80,3 +85,4 @@ class Attendance:
         """Begin to add its lateness up again."""
         self.log.forget()
         self.changes.forget()
+        self.arrivals.forget()

@@ -9,6 +9,7 @@
     diskFull    there is no room for further messages; of any member
     terms       what its configuration says about the group (`terms`); missing: a member of the previous version
     diskLate    a master whose disk makes acknowledgements late, while enough of its slaves are in time
+    linksLate   a master whose links to its slaves make acknowledgements late, and enough slaves could do without it
 
 Both sides of the interface take the names from here.  Received numbers are checked against their bounds.
 """
@@ -52,6 +53,7 @@ class MemberState:
     is_disk_full: bool = False
     terms: Terms | None = None
     is_disk_late: bool = False
+    are_links_late: bool = False
 
     @property
     def member(self) -> Member:
@@ -92,6 +94,7 @@ class MemberState:
             "diskFull": self.is_disk_full,
             **({} if self.terms is None else {"terms": self.terms.to_document()}),
             "diskLate": self.is_disk_late,
+            "linksLate": self.are_links_late,
         }
 
 
@@ -117,6 +120,7 @@ def read_state(source: documents.Document) -> MemberState:
         documents.boolean(source, "diskFull"),
         read_terms(source),
         is_disk_late=documents.boolean(source, "diskLate"),
+        are_links_late=documents.boolean(source, "linksLate"),
     )
     if not all(0 <= number <= NUMBER_MAX for number in (state.epoch, state.promise, state.last_epoch)):
         raise ValueError(f"epoch {state.epoch}, promise {state.promise}, lastEpoch {state.last_epoch}")

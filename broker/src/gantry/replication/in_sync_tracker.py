@@ -50,6 +50,7 @@ _PAUSE_S = 0.2
 _PAUSE_AGAIN_S = 2.0
 _REFUSED_S = 2.0  # until a refused change of the set is tried again
 _UNHEARD = 0.25  # of the silence after which a member is absent
+_SOON_LATE = 0.5  # of the lateness with which a member leaves
 _SOON_S = 1.0  # a slave that lacks a change of the metadata for longer is not about to join
 
 
@@ -230,10 +231,11 @@ class InSyncTracker:
             slave.log.look(slave.held, written, now_s)
             if slave.is_connected:
                 slave.changes.look(slave.metadata, changes, now_s)
+                slave.arrivals.look(slave.received, written, now_s)
             if self._is_gone(slave, now_s):
                 self._pace.behind(slave.member)
                 self._leave_out(slave, now_s)
-            elif self._is_late(slave, now_s) and self._well(slave, now_s) >= self.rules.min_in_sync:
+            elif self._is_late(slave, now_s) and self._steadily_well(slave, now_s) >= self.rules.min_in_sync:
                 if self._leave_out(slave, now_s):
                     slave.forget()
                     self._pace.left_late(slave.member, now_s)
@@ -247,6 +249,15 @@ class InSyncTracker:
         """Return whether our own disk makes acknowledgements late, and enough slaves could confirm without it."""
         is_late = self.own.late_s(now_s) >= self.rules.waits.late_s
         return is_late and self._well(None, now_s) - 1 >= self.rules.min_in_sync
+
+    def are_links_late(self, now_s: float) -> bool:
+        """Return whether the links to our slaves make acknowledgements late, and the slaves could confirm without us.
+
+        The slaves' disks have no part in it: a next master would wait for them as well.
+        """
+        late_s, there = self.rules.waits.late_s, self._there(None, now_s)
+        in_time = 1 + sum(slave.arrivals.late_s(now_s) < late_s for slave in there)
+        return in_time < self.rules.min_in_sync <= len(there)
 
     def _is_gone(self, slave: Attendance, now_s: float) -> bool:
         return self._pace.must_leave(slave.silent_s(now_s), self.lag_s(slave, now_s))
@@ -265,6 +276,18 @@ class InSyncTracker:
     def _well(self, without: Attendance | None, now_s: float) -> int:
         """Return how many members of the set acknowledge in time without this one; ourselves always count."""
         return 1 + sum(not self._is_late(slave, now_s) for slave in self._there(without, now_s))
+
+    def _steadily_well(self, without: Attendance, now_s: float) -> int:
+        """The same, without those that are slow and may be late a moment later: of two, the first would have left."""
+        late_s = self.rules.waits.late_s
+        slow = [
+            slave
+            for slave in self._there(without, now_s)
+            if not self._is_late(slave, now_s)
+            and slave.late_s(now_s) >= _SOON_LATE * late_s
+            and slave.quick_s(now_s) < late_s
+        ]
+        return self._well(without, now_s) - len(slow)
 
     def _leave_out(self, leaving: Attendance, now_s: float) -> bool:
         """Propose the set without this slave, whichever incarnation of it the set holds. Return whether that was done.

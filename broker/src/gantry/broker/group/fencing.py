@@ -90,6 +90,7 @@ class Fencing:
             GATE_DISK_FULL in shut or bool(store.why_full),
             member.terms,
             is_disk_late=isinstance(self._role, MasterRole) and self._role.is_disk_late,
+            are_links_late=isinstance(self._role, MasterRole) and self._role.are_links_late,
         )
 
     def settings(self) -> Mapping[str, object]:

@@ -320,6 +320,11 @@ class MasterRole:
         """Whether our own disk makes acknowledgements late, while enough slaves are in time."""
         return self.tracker.is_own_disk_late(self._now_s())
 
+    @property
+    def are_links_late(self) -> bool:
+        """Whether our links to slaves make acknowledgements late, while enough slaves could do without us."""
+        return self.tracker.are_links_late(self._now_s())
+
     def why_not_ready(self) -> str:
         """Return why clients should use another member; empty: they need not."""
         if self.is_sealed:
