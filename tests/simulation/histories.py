@@ -156,7 +156,7 @@ class Administrator(Client):
         value = _queues(bodies.loads_object(answer.body)) if answer.code == ResponseCode.SUCCESS else None
         if topic in known:
             self._judge("looks", topic, known[topic].value, value)
-        if self.believes(self.asked):
+        if self.believes(self.asked) and not self.histories.known.may_become(topic, value):
             self._note(topic, begun_s - STALE_S, self._world.now, is_write=False, value=value)
 
     async def _list(self) -> None:

@@ -46,6 +46,10 @@ class KnownTopics:
         self.values.pop(topic, None)
         return change
 
+    def may_become(self, topic: str, value: Value) -> bool:
+        """Whether a change to this value has no answer yet: who sees it may have seen what goes with its master."""
+        return any(change.value == value for change in self._open.get(topic, []))
+
     def answered(self, change: Change) -> None:
         """It was carried out."""
         self._open[change.topic].remove(change)

@@ -98,7 +98,8 @@ class Leads:
             if any(sent_s >= died_s for sent_s, _ in told):
                 return True  # a new link brings everything again
             held_s = min((acked_s for _, acked_s in told), default=died_s)
-        return held_s + SAVED_S <= died_s and not member.had_trouble(held_s, died_s)
+        first_died_s = min((one for one in member.died_s if one >= held_s), default=died_s)
+        return held_s + SAVED_S <= first_died_s and not member.had_trouble(held_s, first_died_s)
 
     def _acknowledged(self, attempt: Attempt) -> None:
         assert attempt.acked_at is not None

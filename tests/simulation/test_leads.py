@@ -97,6 +97,12 @@ def test_a_master_that_dies_and_leads_again_knows_what_it_saved(died_s: float, i
     assert story.keeps("a", 20.0) == is_kept
 
 
+def test_the_first_death_after_a_commit_decides() -> None:
+    story = Story()
+    story.a.died_s += [12.0, 30.0]
+    assert not story.keeps("a", 40.0)
+
+
 def test_what_one_master_did_not_know_a_later_one_need_not_know() -> None:
     story = Story()
     assert not story.keeps("b", 11.0)
