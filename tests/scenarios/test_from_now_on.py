@@ -7,12 +7,13 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.client.consuming.offsets import RemoteOffsets
 from gantry.client.orderly import OrderlyConsumer
 from gantry.client.producer import Message, Producer
 from gantry.client.pullconsumer import PullConsumer
@@ -117,6 +118,46 @@ async def test_every_kind_of_consumer_begins_with_its_start(
         while len(found) < 8:
             found += await reading.next()
         assert sorted(found) == [b"%d" % number for number in range(8)]
+
+
+@pytest.mark.parametrize("start_from", [StartFrom.LAST, StartFrom.TIMESTAMP], ids=["last", "time"])
+async def test_a_later_begin_of_another_member_skips_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start_from: StartFrom
+) -> None:
+    """Both members are told that the group has no offset; the second one has begun when the first one goes on."""
+    settings = ConsumerSettings(start_from=start_from, start_timestamp_ms=1 << 50)
+    queue = MessageQueue("T", "broker-a", 0)
+    has_asked, may_go_on = asyncio.Event(), asyncio.Event()
+    by_settings = RemoteOffsets._by_settings
+
+    async def by_settings_later(offsets: RemoteOffsets, *given: Any) -> int:
+        if not has_asked.is_set():
+            has_asked.set()
+            await may_go_on.wait()
+        return await by_settings(offsets, *given)
+
+    async with asyncio.timeout(HANG_S), AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(running_cluster(tmp_path, **OLD))
+        admin = await stack.enter_async_context(Admin(nameserver=cluster.nameserver))
+        await admin.create_topic("T", queues=1)
+        producer = await stack.enter_async_context(Producer("p", nameserver=cluster.nameserver))
+        for _ in range(30):
+            await producer.send(Message("T", os.urandom(100_000)), queue=queue)
+        members = [pulling(settings, cluster.nameserver) for _ in range(2)]
+        monkeypatch.setattr(RemoteOffsets, "_by_settings", by_settings_later)
+        starting = asyncio.ensure_future(members[0].consumer.__aenter__())
+        await has_asked.wait()
+        await stack.enter_async_context(members[1].consumer)
+        await producer.send(Message("T", b"behind the start"), queue=queue)
+        may_go_on.set()
+        await starting
+        stack.push_async_exit(members[0].consumer)
+        assert (await admin.progress("g", "T"))[0].committed == 30
+        found: list[bytes] = []
+        while not found:
+            for one in members:
+                found += await one.next()
+        assert found == [b"behind the start"]
 
 
 async def test_a_start_without_its_topic_does_not_wait_for_it(tmp_path: Path) -> None:

@@ -11,12 +11,13 @@ from gantry.client.connections import session
 from gantry.client.connections.replicas import Replicas
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
 from gantry.client.consuming import intake
+from gantry.client.puller import Puller
 from gantry.errors import ConfigError
 from gantry.leaves.frames import Command
 from gantry.wire import heartbeat
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.onequeue import FIRST, PULL, OneQueue, member
+from testkit.onequeue import COMMIT, FIRST, PULL, OneQueue, member
 from testkit.patience import HANG_S
 from testkit.scripted import offset, refuse
 from testkit.turning import until
@@ -88,6 +89,32 @@ async def test_an_offset_that_is_not_there_moves_the_consumer_to_where_the_broke
         cluster.answers["broker-a", PULL] = moved
         async with member(cluster) as consumer:
             assert (await anext(consumer)).queue_offset == 90
+
+
+async def test_a_member_that_begins_at_a_time_begins_where_another_one_stored_it() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        cluster.answers["broker-a", RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = offset(7)
+
+        def has_begun(command: Command) -> Command:
+            is_first = "gantryFirst" in command.ext
+            cluster.answers["broker-a", RequestCode.QUERY_CONSUMER_OFFSET] = offset(3)
+            return reply(command, ext={"offset": "3"} if is_first else {})
+
+        cluster.answers["broker-a", COMMIT] = has_begun
+        settings = ConsumerSettings(start_from=StartFrom.TIMESTAMP, pull_wait_s=0.0)
+        async with member(cluster, settings) as consumer:
+            assert (await anext(consumer)).queue_offset == 3
+        assert cluster.asked("broker-a", COMMIT)[0].ext["gantryFirst"] == "true"
+
+
+@pytest.mark.parametrize(("ext", "expected"), [({"offset": "3"}, 3), ({}, 7)])
+async def test_where_a_group_begins_is_what_the_broker_stored(ext: dict[str, str], expected: int) -> None:
+    """A broker of RocketMQ or of an older version stores what it is told, and names nothing."""
+    async with asyncio.timeout(HANG_S), OneQueue(count=7) as cluster, Puller("g", nameserver=cluster.nameserver) as at:
+        cluster.answers["broker-a", COMMIT] = lambda command: reply(command, ext=ext)
+        queue = (await at.queues("T"))[0]
+        settings = ConsumerSettings(start_from=StartFrom.LAST)
+        assert await at._offsets.commit_start(queue, settings, 0) == expected
 
 
 async def test_an_answer_that_is_no_message_is_waited_out_and_breaks_nothing() -> None:

@@ -49,8 +49,11 @@ class Asking(PullPlay):
         return answered(self.handlers.query(self.connection, request(RequestCode.QUERY_CONSUMER_OFFSET, **asked)))
 
     def update(self, **fields: Any) -> int:
+        return self.told(**fields).code
+
+    def told(self, **fields: Any) -> Command:
         told: dict[str, Any] = {"consumerGroup": "g", "topic": "T", "queueId": 0, "commitOffset": 7} | fields
-        return answered(self.handlers.update(self.connection, request(RequestCode.UPDATE_CONSUMER_OFFSET, **told))).code
+        return answered(self.handlers.update(self.connection, request(RequestCode.UPDATE_CONSUMER_OFFSET, **told)))
 
 
 def test_what_was_told_is_what_is_asked() -> None:
@@ -193,6 +196,34 @@ def test_a_one_way_commit_waits_for_no_save() -> None:
     told = oneway(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
     assert isinstance(play.handlers.update(play.connection, told), Command)
     assert play.offsets.query("g", "T", 0) == 1
+
+
+def test_a_first_offset_does_not_replace_another_one_and_the_answer_names_what_stands() -> None:
+    play = Asking()
+    play.send(*"abcdefg")
+    assert offset_in(play.told(commitOffset=3, gantryFirst="true")) == "3" and play.saves == 1
+    play.is_kept = False
+    assert offset_in(play.told(commitOffset=5, gantryFirst="true")) == "3", "it is durable"
+    assert play.offsets.query("g", "T", 0) == 3
+    assert play.update(commitOffset=5) == 0 and play.offsets.query("g", "T", 0) == 5, "a usual commit replaces it"
+    assert play.told(commitOffset=9, gantryFirst="true", queueId=1).code == ResponseCode.INVALID_PARAMETER
+
+
+def test_a_begin_that_stands_and_is_not_durable_is_not_answered() -> None:
+    play = Asking()
+    play.send(*"abcdefg")
+    play.is_kept = False
+    for begin in (3, 5):
+        assert play.told(commitOffset=begin, gantryFirst="true").code == ResponseCode.SYSTEM_ERROR
+    play.is_kept = True
+    assert offset_in(play.told(commitOffset=5, gantryFirst="true")) == "3"
+
+
+def test_the_begin_of_a_group_that_was_reset_is_where_it_was_reset_to() -> None:
+    play = Asking()
+    play.send(*"abcdefg")
+    play.offsets.reset("g", "T", 0, 2, marks=True)
+    assert offset_in(play.told(commitOffset=7, gantryFirst="true")) == "2"
 
 
 def test_the_whole_table_comes_as_its_document() -> None:

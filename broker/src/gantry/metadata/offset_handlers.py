@@ -120,19 +120,28 @@ class OffsetHandlers:
         )
 
     def update(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
-        """UPDATE_CONSUMER_OFFSET: store the next offset of a group in a queue."""
+        """UPDATE_CONSUMER_OFFSET: store the next offset of a group in a queue.
+
+        gantryFirst: only where the group has none; `offset` of the answer is the one that the group has then.  Several
+        members of a new group store where it begins, and the later begin of one would skip messages for the others.
+        """
         header = headers.parse(command.code, command.ext)
         group, topic = header.text("consumerGroup"), header.text("topic")
         queue_id, offset = header.integer("queueId"), header.integer("commitOffset")
         why = self._why_not(group, topic, queue_id)
         if why is not None:
             return refusal(command, why)
+        is_first = header.boolean("gantryFirst")
+        known = self._offsets.query(group, topic, queue_id) if is_first else NOT_COMMITTED
+        if known != NOT_COMMITTED:
+            return self._when_saved(reply(command, ext=headers.to_ext(offset=known)), group, topic)
         if self._offsets.is_reset(group, topic, queue_id):
             return reply(command, remark="Offset has been previously reset")
         remark = self._commits.take(group, topic, queue_id, offset)
         if remark:
             return reply(command, ResponseCode.INVALID_PARAMETER, remark)
-        return reply(command) if command.is_oneway else self._when_saved(reply(command), group, topic)
+        answer = reply(command, ext=headers.to_ext(offset=offset) if is_first else None)
+        return answer if command.is_oneway else self._when_saved(answer, group, topic)
 
     def _when_saved(self, answer: Command, group: str, topic: str) -> Command | Awaitable[Command]:
         """Return the answer, later while a first offset of the group in the topic is not durable."""

@@ -165,7 +165,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.QUERY_CONSUMER_OFFSET: _row(
         _GROUP_QUEUE + " setZeroIfNotFound:b gantryBegin:b", setZeroIfNotFound=True
     ),
-    RequestCode.UPDATE_CONSUMER_OFFSET: _row(_GROUP_QUEUE + " commitOffset!:l"),
+    RequestCode.UPDATE_CONSUMER_OFFSET: _row(_GROUP_QUEUE + " commitOffset!:l gantryFirst:b"),
     RequestCode.UPDATE_AND_CREATE_TOPIC: _row(
         "topic!:t defaultTopic!:t readQueueNums!:i writeQueueNums!:i perm!:i topicFilterType!:t topicSysFlag:i order:b "
         "attributes:t force:b"

@@ -40,10 +40,16 @@ class RemoteOffsets:
                 return found
         return await self._by_settings(queue, settings, now_ms)
 
-    async def commit_start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> None:
-        """Store where the group begins in the queue, if it has no offset there."""
-        if await self._ask(queue, questions.begin(self._group, queue, settings)) is None:
-            await self.commit(queue, await self._by_settings(queue, settings, now_ms))
+    async def commit_start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
+        """Store where the group begins in the queue, if it has no offset there. Return where the group goes on.
+
+        What another member stores at the same time counts: a later begin would skip what was sent behind its start.
+        """
+        found = await self._ask(queue, questions.begin(self._group, queue, settings))
+        if found is not None:
+            return found
+        offset = await self._by_settings(queue, settings, now_ms)
+        return await self._ask(queue, questions.commit_first(self._group, queue, offset))
 
     async def _by_settings(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
         if settings.start_from is StartFrom.FIRST:

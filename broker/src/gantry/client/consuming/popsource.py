@@ -106,11 +106,12 @@ class PopSource:
         self._tasks.append(self._parts.spawn(self._renewal.run(self._brokers, self._held), "gantry-renewal"))
 
     async def begun(self, within_s: float) -> None:
-        """Return when it is stored where a new group begins; `starting` has the limit of time."""
+        """Return when it is stored where a new group begins, at the latest after `within_s`."""
         parts = self._parts
         offsets = RemoteOffsets(parts.session, parts.routes, parts.group)
         try:
-            await store_begins(parts.routes, offsets, parts.subscriptions, parts.settings, parts.clock.now_ms())
+            now_ms = parts.clock.now_ms()
+            await store_begins(parts.routes, offsets, parts.subscriptions, parts.settings, now_ms, within_s)
         finally:
             self._may_pop.set()
 

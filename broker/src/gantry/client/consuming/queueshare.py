@@ -231,7 +231,9 @@ class QueueShare:
 
     async def _run(self, intake: Intake, wait_s: float) -> None:
         settings = self.settings
-        if wait_s and settings.start_from is not StartFrom.FIRST and intake.queue.topic != self._retry_topic:
+        # A broker stores the begin of members that begin at the end, when it answers them.
+        has_place = settings.start_from is StartFrom.FIRST or (settings.start_from is StartFrom.LAST and not wait_s)
+        if not has_place and intake.queue.topic != self._retry_topic:
             await self._hold_place(intake.queue)
         await asyncio.sleep(wait_s)
         if intake.queue.topic == self._retry_topic:
@@ -241,7 +243,9 @@ class QueueShare:
         await intake.run(self._replicas, self._routes, self._offsets, settings, now_ms, tells)
 
     async def _hold_place(self, queue: MessageQueue) -> None:
-        """Store where the group begins in a queue before waiting for its former owner, who may have begun nothing."""
+        """Store where the group begins in a queue before reading it, and before waiting for its former owner, who may
+        have begun nothing.
+        """
         if self.settings.broadcast or not isinstance(self._offsets, RemoteOffsets):
             return
         try:

@@ -31,8 +31,9 @@ async def store_begins(
     subscriptions: Iterable[Subscription],
     settings: ConsumerSettings,
     now_ms: int,
+    within_s: float = START_S,
 ) -> None:
-    """Store where the group begins in all queues of its topics in which it has no offset, within `START_S`.
+    """Store where the group begins in all queues of its topics in which it has no offset, within `within_s`.
 
     What cannot be stored is logged: the group begins there when it reads first.  A topic that does not exist is not
     waited for: nothing of it can be skipped.
@@ -47,11 +48,11 @@ async def store_begins(
 
     topics = [one.topic for one in subscriptions if not is_retry_topic(one.topic)]
     try:
-        async with asyncio.timeout(START_S):
+        async with asyncio.timeout(within_s):
             queues = [queue for topic in topics for queue in await _queues_of(routes, topic)]
             outcomes = await asyncio.gather(*map(store, queues), return_exceptions=True)
     except TimeoutError:
-        log.warning("%s: where the group begins is not stored within %g s", ", ".join(topics), START_S)
+        log.warning("%s: where the group begins is not stored within %g s", ", ".join(topics), within_s)
         return
     for queue, outcome in zip(queues, outcomes, strict=True):
         if isinstance(outcome, _FAULTS):

@@ -281,6 +281,19 @@ def commit(group: str, queue: MessageQueue, offset: int) -> Question[None]:
     return Question(request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), nothing)
 
 
+def commit_first(group: str, queue: MessageQueue, offset: int) -> Question[int]:
+    """Set a group's committed offset only if it has none. Return the one that it has then.
+
+    RocketMQ's brokers and older ones of ours replace an offset that is there, and name none.
+    """
+
+    def read(reply: Command) -> int:
+        return number(reply, "offset") if "offset" in require(reply).ext else offset
+
+    ext = _of_queue(queue) | {"consumerGroup": group, "commitOffset": str(offset), "gantryFirst": "true"}
+    return Question(request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), read)
+
+
 def max_offset(queue: MessageQueue) -> Question[int]:
     """Ask for the offset of the next message to be stored."""
     return Question(request(RequestCode.GET_MAX_OFFSET, _of_queue(queue)), _offset)
