@@ -28,6 +28,7 @@ from testkit.patience import HANG_S
 from testkit.requests import request
 
 OFFSET = {"consumerGroup": "readers", "topic": "orders", "queueId": 0}
+SQL_FILTER = {"expressionType": "SQL92", "expression": "a = 1", "bornTime": 1, "clientVersion": 1, "deadTime": 0}
 
 
 class BrittleFile(RealFile):
@@ -85,6 +86,28 @@ async def test_messages_offsets_and_topics_survive_a_restart(tmp_path: Path) -> 
         assert before[:5] == [b"0", b"1", b"2", b"3", b"4"] and after == [b"5"]
         committed = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
         assert committed.ext["offset"] == "3"
+
+
+async def test_an_orderly_stop_keeps_what_a_save_in_slices_has_begun_with(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        parts = broker.parts
+        for _ in range(3):
+            await client.call(send("orders", b"hello"))
+        for number in range(40):
+            parts.offsets.commit(f"g{number}", "orders", 0, 2)
+            parts.locks.lock(f"g{number}", "me", ("orders", 0), parts.clock.monotonic())
+            parts.modes.follow(f"orders@g{number}", {"topic": "orders", "consumerGroup": f"g{number}", "mode": "POP"})
+        parts.filters.follow("orders@g0", SQL_FILTER)
+        under_way = [table.saving() for table in (parts.offsets, parts.locks, parts.modes, parts.filters)]
+        for saving in under_way:
+            next(saving)
+        parts.jobs.stop()
+    async with running_broker(tmp_path) as broker:
+        parts = broker.parts
+        assert {parts.offsets.query(f"g{number}", "orders", 0) for number in range(40)} == {2}
+        assert len(parts.modes.keys()) == 40 and parts.filters.keys() == ["orders@g0"]
+        assert not parts.locks.lock("g39", "another", ("orders", 0), parts.clock.monotonic())
+    assert len(under_way) == 4, "none of them was closed before"
 
 
 async def test_two_brokers_on_one_folder_cannot_be(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,10 +20,11 @@ class Follower:
         self.number = 0
         self.tables: dict[str, dict[str, object]] = {TOPIC: {}, GROUP: {}}
 
-    def catch_up(self, journal: Journal) -> int:
+    def catch_up(self, journal: Journal, rest: Callable[[], object] = lambda: None) -> int:
+        """rest: what happens between two batches."""
         changes_seen = 0
         for number, changes in journal.after(self.number):
-            assert number > self.number
+            assert number >= self.number
             self.number = number
             for change in changes:
                 assert isinstance(change, list)
@@ -35,6 +38,7 @@ class Follower:
                     self.tables[table].pop(key, None)
                 else:
                     self.tables[table][key] = value
+            rest()
         return changes_seen
 
 
@@ -150,6 +154,41 @@ def test_what_changes_while_a_reader_rests_comes_under_its_new_number_only() -> 
     assert not {"t999", "new", "t998"} & {change[1] for change in rest}  # type: ignore[index]
     after = [change for _, changes in journal.after(1000) for change in changes]
     assert after == [[TOPIC, "t999", 2], [TOPIC, "new", 2], [TOPIC, "t998", None]]
+
+
+@pytest.mark.parametrize("at", [599, 300])
+def test_a_deletion_that_is_forgotten_while_a_reader_rests_is_told_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.setattr(journals, "_GONE_MAX", 3)
+    tables: dict[str, dict[str, object]] = {TOPIC: {f"t{n}": n for n in range(605)}, GROUP: {}}
+    journal, follower = made(tables), Follower()
+    follower.catch_up(journal)
+    for number in range(600):
+        if number == at:
+            del tables[TOPIC]["t600"]
+            journal.changed(TOPIC, "t600")
+        tables[TOPIC][f"t{number}"] = -number
+        journal.changed(TOPIC, f"t{number}")
+    removed = ["t601", "t602", "t603"]
+
+    def delete_others() -> None:
+        while removed:
+            del tables[TOPIC][removed[-1]]
+            journal.changed(TOPIC, removed.pop())
+
+    assert follower.catch_up(journal, delete_others) > 600 and "t600" not in follower.tables[TOPIC]
+    follower.catch_up(journal)
+    assert follower.tables == tables
+
+
+def test_the_whole_journal_never_goes_behind_what_was_told() -> None:
+    topics: dict[str, object] = {f"t{number}": 1 for number in range(1000)}
+    journal = made({TOPIC: topics})
+    journal._floor = 1000
+    journal.changed(TOPIC, "t0")
+    numbers = [number for number, _ in journal.after(1000)]
+    assert len(numbers) > 1 and numbers == sorted(numbers) and numbers[0] >= 1000
 
 
 def test_names_that_exist_are_kept_up_to_date() -> None:

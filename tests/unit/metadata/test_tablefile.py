@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -73,6 +73,47 @@ def test_a_change_while_a_document_is_made_in_slices_stays_one() -> None:
     table.change(7)
     table.file.save({"number": 6})
     assert table.file.is_changed
+
+
+def test_a_save_in_slices_counts_when_its_document_was_handed_over() -> None:
+    state = MemoryState()
+    table = Table(state)
+    table.change(7)
+    assert list(table.file.save_in_slices(iter([None, None]), lambda: {"number": 7})) == [None, None]
+    assert (state.load(), table.file.is_changed) == ({"number": 7}, False)
+    table.change(8)
+    list(table.file.save_in_slices(iter([None]), lambda: None))
+    assert (state.load(), table.file.is_changed) == ({"number": 7}, True)
+
+
+def test_a_save_in_slices_that_ends_between_two_leaves_the_table_changed() -> None:
+    def failing() -> Iterator[None]:
+        yield
+        raise StoreError("no room")
+
+    state = MemoryState()
+    table = Table(state)
+    table.change(7)
+    closed = table.file.save_in_slices(iter([None, None]), lambda: {"number": 7})
+    next(closed)
+    closed.close()
+    assert table.file.is_changed and state.load() is None
+    with pytest.raises(StoreError, match="no room"):
+        list(table.file.save_in_slices(failing(), lambda: {"number": 7}))
+    assert table.file.is_changed and state.load() is None
+
+
+def test_the_last_save_has_what_a_save_in_slices_has_begun_with() -> None:
+    state = MemoryState()
+    table = Table(state)
+    table.change(7)
+    under_way = table.file.save_in_slices(iter([None, None]), lambda: {"number": 7})
+    next(under_way)
+    table.file.finish()
+    assert state.load() == {"number": 7}
+    list(under_way)
+    table.file.finish()
+    assert state.saves == 2, "nothing changed since"
 
 
 def test_what_was_loaded_is_no_change() -> None:

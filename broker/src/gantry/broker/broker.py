@@ -212,13 +212,13 @@ class Broker:
         passed(6)
         # 7. Save changed metadata.
         with contextlib.suppress(StoreError):
-            parts.topics.file.save_if_changed()
-            parts.groups.file.save_if_changed()
-            parts.offsets.file.save_if_changed()
-            parts.locks.file.save_if_changed()
-            parts.filters.file.save_if_changed()
-            parts.modes.file.save_if_changed()
-            parts.batches.decisions.file.save_if_changed()
+            parts.topics.file.finish()
+            parts.groups.file.finish()
+            parts.offsets.file.finish()
+            parts.locks.file.finish()
+            parts.filters.file.finish()
+            parts.modes.file.finish()
+            parts.batches.decisions.file.finish()
         passed(7)
 
     def _keep_delays(self, store: Store) -> None:

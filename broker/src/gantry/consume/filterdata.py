@@ -115,9 +115,9 @@ class ConsumerFilters:
                 if number % _LOOKED_AT_ONCE == 0:
                     yield
         if self.file.is_changed:
-            self.file.is_changed = False
-            yield from self._lines.encode()
-            self.file.save({"filterDataByTopic": self._lines.members()})
+            yield from self.file.save_in_slices(
+                self._lines.encode(), lambda: {"filterDataByTopic": self._lines.members()}
+            )
         else:
             self.file.save_if_changed()  # what could not be saved
 

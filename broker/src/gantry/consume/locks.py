@@ -169,9 +169,8 @@ class QueueLocks:
         if not self.file.is_changed and not (always and self._handed_over < self.changes):
             self.file.save_if_changed()  # what could not be saved
             return
-        self.file.is_changed, changes = False, self.changes
-        yield from self._lines.encode()
-        self.file.save({"lockTable": self._lines.members()})
+        changes = self.changes
+        yield from self.file.save_in_slices(self._lines.encode(), lambda: {"lockTable": self._lines.members()})
         self._handed_over = max(self._handed_over, changes)
 
     def _saved_as(self, key: tuple[str, str, int]) -> dict[str, object] | None:

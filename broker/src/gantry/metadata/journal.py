@@ -112,7 +112,10 @@ class Journal:
             self._floor = max(self._floor, self._latest.pop(forgotten))
 
     def after(self, number: int) -> Iterator[Batch]:
-        """Yield the changes after this number in batches, oldest first, each with the number of its last change."""
+        """Yield the changes after this number in batches, oldest first, each with the number of its last change.
+
+        When one of these changes is forgotten between two batches, the whole journal takes the place of the rest.
+        """
         if number >= self.number:
             return
         is_all, newest = number <= self._floor, self.number
@@ -120,9 +123,15 @@ class Journal:
         changes: list[object] = [self._everything()] if is_all else []
         last, weight = number, len(changes)
         for table, key in places:
-            at = self._latest.get((table, key), self.number)
-            if at > newest:
-                continue  # it changed since
+            at = self._latest.get((table, key))
+            if at is None and not is_all:
+                # Forgotten since.  What was told so far is before it, so the rest is the whole journal.
+                if changes:
+                    yield last, changes
+                yield from self.after(last)
+                return
+            if at is None or at > newest:
+                continue  # it changed since, or is deleted, which this pass began with
             value = self._values[table](key)
             for part in value if isinstance(value, Iterator) else (value,):
                 if weight >= _BATCH:
@@ -130,7 +139,7 @@ class Journal:
                     changes, weight = [], 0
                 changes.append([table, key, part])
                 weight += _BATCH if part is not value else 1 + _weight(value)
-            last = at
+            last = max(last, at)
         if changes:
             yield max(last, number + 1), changes
 

@@ -21,6 +21,7 @@ queue's next messages get those numbers again, and a group behind them would mis
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 
 from gantry.clock import Clock
@@ -325,17 +326,19 @@ class Offsets:
         for _ in range(_PASSES_MAX):
             # Also when nothing changed: a pass that is under way may have what this call is about, and not have ended.
             self.file.is_changed = True
-            steps = self.saving()
+            if await self._save_once():
+                return
+        self.file.is_changed = True
+        self.file.save_if_changed()
+
+    async def _save_once(self) -> bool:
+        with contextlib.closing(self.saving()) as steps:
             while True:
                 try:
                     next(steps)
                 except StopIteration as end:
-                    if end.value:
-                        return
-                    break
+                    return bool(end.value)
                 await asyncio.sleep(0)
-        self.file.is_changed = True
-        self.file.save_if_changed()
 
     def saving(self) -> Generator[None, None, bool]:
         """Make one attempt at `saved`, in slices that cost what has changed.  Later changes may wait for the next save.
@@ -345,16 +348,15 @@ class Offsets:
             self.file.save_if_changed()  # what could not be saved
             return False
         self._close_version()
-        self.file.is_changed = False
         # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
         saves, document = self.file.saves, self.head()
-        yield from self._encode(document)
-        if self.file.saves == saves:
-            self.file.save(document)
-            return True
-        # The table was saved meanwhile because offsets were removed: these entries are older.
-        self.file.is_changed = True
-        return False
+        return (
+            yield from self.file.save_in_slices(
+                self._encode(document),
+                # When the table was saved meanwhile because offsets were removed, these entries are older.
+                lambda: document if self.file.saves == saves else None,
+            )
+        )
 
     def _encode(self, document: dict[str, object]) -> Iterator[None]:
         """Add the tables as texts, in slices."""

@@ -76,9 +76,7 @@ class Modes:
         if not always and not self.file.is_changed:
             self.file.save_if_changed()  # what could not be saved
             return
-        self.file.is_changed = False
-        yield from self._lines.encode()
-        self.file.save(self._document())
+        yield from self.file.save_in_slices(self._lines.encode(), self._document)
 
     def _to_save(self) -> dict[str, object]:
         for _ in self._lines.encode():
