@@ -104,3 +104,39 @@ def test_cold_records_are_read_by_the_cold_reader_and_the_job_goes_on_by_itself(
     play.flush()
     assert play.service.counts.carried == 600 and len(asked) == 600
     assert len(after_an_hour(play)) == 600
+
+
+@pytest.mark.parametrize("pairs", [{"TIMER_DELAY_MS": str(2 * HOUR_MS)}, {"DELAY": "18"}])
+@pytest.mark.parametrize("leap_h", [1, 3])
+@pytest.mark.parametrize("copies", [1, 2])
+def test_a_copy_of_a_delay_lasts_its_time_also_where_the_clock_was_set_forwards(
+    pairs: dict[str, str], leap_h: int, copies: int
+) -> None:
+    play = DelayPlay()
+    play.send(b"in two hours", **pairs)
+    play.pass_ms(1000)
+    play.clock.jump(leap_h * HOUR_MS)
+    play.pass_ms(1000)
+    for _ in range(copies):
+        play.carry_on()
+        play.pass_ms(1000)
+    for _ in range(115):
+        play.clock.advance(60_000)
+        play.pass_ms(1000)
+    assert play.visible() == []
+    play.clock.advance(200_000)
+    play.pass_ms(1000)
+    assert play.visible() == [b"in two hours"]
+
+
+def test_when_an_original_was_stored_is_forgotten_with_its_copy() -> None:
+    play = DelayPlay()
+    play.send(b"in two hours", TIMER_DELAY_MS=str(2 * HOUR_MS))
+    play.pass_ms(1000)
+    play.clock.jump(HOUR_MS)
+    play.pass_ms(1000)
+    play.carry_on()
+    book = play.service.book
+    assert len(book.stored_ms) == 1
+    book.progress(play.clock.now_ms(), 0, log_start=play.store.written.offset)
+    assert book.stored_ms == {}

@@ -48,6 +48,8 @@ class DelayBook:
         self.first_offset = 0  # nothing below is pending or under way
         # (copy, original) log offsets of messages that were copied and whose original is still in the log.
         self.moved: deque[tuple[int, int]] = deque()
+        # By log offset of a copy: when its original was stored, where the clock was set forwards since.  Ascending.
+        self.stored_ms: dict[int, int] = {}
         # Found pending at a start: leases of popped messages and their acknowledgements, for `gantry.pop`.
         self.leases: list[DelayedEntry] = []
         self._flights: deque[Flight] = deque()  # not confirmed
@@ -107,6 +109,8 @@ class DelayBook:
             self._landed.popleft()
         while self.moved and self.moved[0][1] < log_start:
             self.moved.popleft()
+        while self.stored_ms and (first := next(iter(self.stored_ms))) < log_start:
+            del self.stored_ms[first]
         starts = [dispatched, *[some[0].start for some in (self._flights, self._landed) if some]]
         if self.moved:
             starts.append(self.moved[0][0])

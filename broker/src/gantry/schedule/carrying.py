@@ -1,8 +1,9 @@
 """Carrying on: pending messages whose segment is about to be removed are copied to the log's end.
 
-The copy is a timer message with the same due time, also of a message with a level.  Messages that are due within a
-minute are not copied; retention waits for them.  What cannot be copied is counted and named, with the reason: the log
-takes no copy, mostly because the disk has no room; or the record has no room for what the copy says of itself
+The copy is a timer message with the same due time, also of a message with a level; where the clock was set forwards, it
+is held back as its original would have been.  Messages that are due within a minute are not copied; retention waits for
+them.  What cannot be copied is counted and named, with the reason: the log takes no copy, mostly because the disk has
+no room; or the record has no room for what the copy says of itself
 (RocketMQ fills properties to the last byte; its brokers' own words are left out first).  Such a record is passed over,
 and in a level's line what is behind it waits too; its segment stays until it is due.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
 from gantry.append.writing import append_copies
-from gantry.clock import Clock
+from gantry.clock import SteadyClock
 from gantry.errors import Refusal
 from gantry.leaves import records
 from gantry.model import names
@@ -49,7 +50,7 @@ class DelayCarrying:
         places: DelayedEntries,
         undressing: Undressing,
         waiting: WaitingCounts,
-        clock: Clock,
+        clock: SteadyClock,
         say: Callable[[str, str], object],
     ) -> None:
         self._store = store
@@ -166,8 +167,17 @@ class DelayCarrying:
             self._report(waiting, f"{end.remark}, and their segment stays; remove the reason")
             return False
         self._book.moved += [(copy.log_offset, copy.prepared_offset) for copy in copies]
+        self._note_stored(found)
         self._counts.carried += len(copies)
         return True
+
+    def _note_stored(self, found: Sequence[_Copy]) -> None:
+        """Note when these were stored, for those that wait longer because the clock was set forwards since."""
+        now_ms = self._clock.look()
+        for one, record, _, copy in found:
+            stored_ms = self._book.stored_ms.get(one.log_offset, record.store_ms)
+            if self._clock.passed_ms(stored_ms, now_ms) < now_ms - stored_ms:
+                self._book.stored_ms[copy.log_offset] = stored_ms
 
     def _report(self, batch: Sequence[DelayedEntry], why: str) -> None:
         """Count and log messages that have to be copied and cannot be."""

@@ -29,6 +29,7 @@ class Holding:
         self, store: Store, book: DelayBook, places: DelayedEntries, undressing: Undressing, clock: SteadyClock
     ) -> None:
         self._store = store
+        self._book = book
         self._timer = book.timer
         self._places = places
         self._undressing = undressing
@@ -48,7 +49,8 @@ class Holding:
         heads_ms: when the first message of any level is due.
         """
         wall_ms = self._clock.wall_ms()
-        if slot <= wall_ms and slot < heads_ms and min(offsets) >= self._set_before:
+        stored_ms = self._book.stored_ms
+        if slot <= wall_ms and slot < heads_ms and min(offsets) >= self._set_before and not stored_ms:
             return False
         moments: dict[int, HeldUntil] = {}
         durations: dict[int, HeldUntil] = {}
@@ -60,8 +62,9 @@ class Holding:
             elif not place.is_lease and self._undressing.is_moment(place):
                 if place.due_ms > wall_ms:
                     moments[place.offset] = HeldUntil(place.due_ms, place.due_ms)
-            elif place.offset < self._set_before and (left_ms := self._left_ms(place)):
-                durations[place.offset] = HeldUntil(place.due_ms, self._now_ms() + left_ms)
+            elif place.offset < self._set_before or place.log_offset in stored_ms:
+                if left_ms := self._left_ms(place):
+                    durations[place.offset] = HeldUntil(place.due_ms, self._now_ms() + left_ms)
         if moments or durations:
             self._timer.hold(slot, moments, durations)
         return bool(moments or durations)

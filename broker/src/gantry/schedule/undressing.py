@@ -113,9 +113,9 @@ class Undressing:
         return record is not None and disguise.is_moment(record.properties)
 
     def stored_ms(self, place: DelayedEntry) -> int | None:
-        """Return when a timer message was stored; None when it is not there."""
+        """Return when a timer message was stored, of a copy its original; None when it is not there."""
         record = self._reader.record((place.log_offset, place.size, 0))
-        return None if record is None else record.store_ms
+        return None if record is None else self.book.stored_ms.get(place.log_offset, record.store_ms)
 
     def is_over(self, topic: str, born_ms: int) -> bool:
         """Return whether the life of a message of this topic is over."""
