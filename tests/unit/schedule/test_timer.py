@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gantry.schedule.held import HeldUntil
 from gantry.schedule.timer import BUCKET_MS, SLOT_MS, Timer
+from testkit.counting import instructions
 
 START_MS = 1_700_000_000_000
 
@@ -130,3 +132,32 @@ def test_a_slot_of_which_all_was_removed_does_not_stop_the_others() -> None:
         timer.add(offset, START_MS + 100 * offset)
     assert timer.remove(1, START_MS + 100)
     assert run_until(timer, {}, START_MS + 300) == [0, 2]
+
+
+def all_at_once(count: int) -> tuple[Timer, int]:
+    """A timer with so many offsets in one slot that is due, and that slot."""
+    timer = Timer()
+    for offset in range(count):
+        timer.add(offset, START_MS)
+    for _ in timer.approach(START_MS, lambda offsets: [START_MS] * len(offsets)):
+        pass
+    return timer, timer.due(START_MS, 1)[0]
+
+
+def test_holding_some_of_a_slot_back_does_not_cost_what_else_is_in_it() -> None:
+    costs = []
+    for count in (200, 5000):
+        timer, slot = all_at_once(count)
+        with instructions() as ran:
+            timer.hold(slot, {}, {offset: HeldUntil(START_MS, 9) for offset in range(64)})
+        costs.append(ran.calls)
+        assert timer.due(START_MS, 3) == (slot, [64, 65, 66]) and timer.pending == count
+    assert costs[1] <= costs[0]
+
+
+def test_what_is_not_held_back_stays_in_its_order_before_the_others() -> None:
+    timer, slot = all_at_once(8)
+    timer.hold(slot, {1: HeldUntil(START_MS, 9)}, {4: HeldUntil(START_MS, 9)})
+    assert timer.due(START_MS, 9) == (slot, [0, 2, 3, 5, 6, 7])
+    timer.hold(slot, {}, {offset: HeldUntil(START_MS, 9) for offset in (0, 2, 3, 5, 6, 7)})
+    assert timer.due(START_MS, 9) == (0, []) and timer.pending == 8

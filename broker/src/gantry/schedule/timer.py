@@ -126,9 +126,15 @@ class Timer:
             heappop(self._slots)
 
     def hold(self, slot: int, moments: Mapping[int, HeldUntil], durations: Mapping[int, HeldUntil]) -> None:
-        """Hold back offsets of the slot that is due first."""
-        stay = moments.keys() | durations.keys()
-        left = self._near[slot] = deque([offset for offset in self._near[slot] if offset not in stay])
+        """Hold back offsets of the slot that is due first; costs what stands before the last of them."""
+        left, passed, stay = self._near[slot], [], moments.keys() | durations.keys()
+        while stay:
+            offset = left.popleft()
+            if offset in stay:
+                stay.remove(offset)
+            else:
+                passed.append(offset)
+        left.extendleft(reversed(passed))
         for held, some in zip(self._held, (moments, durations), strict=True):
             for offset, until in some.items():
                 held.add(offset, until)
