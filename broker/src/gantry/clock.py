@@ -126,6 +126,11 @@ class SteadyClock:
         """Return how much is left of what began at one steady time and would end at another; 0 when it is over."""
         return max(0, until_ms - since_ms - self.elapsed_ms(since_ms))
 
+    @property
+    def has_leaps(self) -> bool:
+        """Whether the wall clock was set forwards, as far as this process remembers."""
+        return bool(self._leaps)
+
     def skipped_ms(self, lasts_ms: int, now_ms: int) -> int:
         """Return how much of the last `lasts_ms` are leaps: what lasts so long ends by so much later than it says.
 

@@ -372,18 +372,19 @@ def measured(run: Callable[[], Steps], count: int) -> tuple[float, float]:
     return min(map(max, attempts)), min(map(sum, attempts))
 
 
-def check(grown: Grown, size: int) -> None:
+def check(grown: Grown, size: int, patience: float = 1.0) -> None:
     small = measured(grown.made(size // 10), grown.attempts)
     large = measured(grown.made(size), grown.attempts)
     print(f"{grown.name}: {size // 10} {small[0] * 1e6:.0f} us, {size} {large[0] * 1e6:.0f} us a step")
-    assert large[0] <= grown.step_s, f"{grown.name}: a step of {large[0] * 1000:.1f} ms"
+    assert large[0] <= patience * grown.step_s, f"{grown.name}: a step of {large[0] * 1000:.1f} ms"
     if grown.is_flat:
         assert large[1] <= _FLAT_FACTOR * small[1] + _FLAT_S, f"{grown.name}: {small[1]:.6f} s, {large[1]:.6f} s"
 
 
 @pytest.mark.parametrize("grown", GROWN, ids=lambda grown: grown.name)
 def test_no_step_is_long_with_large_tables(grown: Grown) -> None:
-    check(grown, grown.size // _QUICK_SHARE)
+    # A core that others use too takes several times as long: only what has no slices at all is found here.
+    check(grown, grown.size // _QUICK_SHARE, patience=5.0)
 
 
 @pytest.mark.slow

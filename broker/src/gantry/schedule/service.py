@@ -138,7 +138,8 @@ class DelayService:
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
         next_ms = min(self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
-        heads = [line.head_ms + self._skipped_ms(line, now_ms) for line in self.book.lines.values()]
+        skipped_ms = self._skipped_ms(now_ms)
+        heads = [line.head_ms + skipped_ms.get(key, 0) for key, line in self.book.lines.items()]
         rest_ms = min([next_ms - now_ms, self._holding.rest_ms(), *[head_ms - now_ms for head_ms in heads]])
         self._quiet_until_s = self._clock.monotonic() + min(max(rest_ms, 0) / 1000, _QUIET_S)
 
@@ -146,11 +147,11 @@ class DelayService:
         """Deliver what is due by now; return whether there was anything."""
         now_ms, now_s = self._clock.look(), self._clock.monotonic()
         self._holding.look()
-        is_any = False
-        for line in list(self.book.lines.values()):
+        is_any, skipped_by_line = False, self._skipped_ms(now_ms)
+        for key, line in list(self.book.lines.items()):
             if line.head_ms <= now_ms + _AHEAD_MS:
                 self._line_reads.ready(line, now_ms, _BATCH)
-            skipped_ms = self._skipped_ms(line, now_ms)
+            skipped_ms = skipped_by_line.get(key, 0)
             while line.is_due(line.next, line.head_ms, now_ms, now_s, skipped_ms) and self._can_deliver:
                 if not self._deliver_line(line, now_ms, now_s, skipped_ms):
                     break
@@ -173,8 +174,11 @@ class DelayService:
             yield
         return is_any
 
-    def _skipped_ms(self, line: Line, now_ms: int) -> int:
-        return self._clock.skipped_ms(line.delay_ms, now_ms)
+    def _skipped_ms(self, now_ms: int) -> dict[int, int]:
+        """Return by line how much later it is due than its store times say; empty unless the clock was set forwards."""
+        if not self._clock.has_leaps:
+            return {}
+        return {key: self._clock.skipped_ms(line.delay_ms, now_ms) for key, line in self.book.lines.items()}
 
     @property
     def _can_deliver(self) -> bool:

@@ -147,14 +147,17 @@ class Router:
             for nth, command in enumerate(run):
                 if connection.closed:
                     break  # the connection ended in the middle of the batch
-                if nth and connection.must_wait():
-                    connection.postpone(run[nth:])
-                    break
                 if command.code == _SEND_BACK and why_too_large(command) is None:  # type: ignore[arg-type]
                     self._sent_back.append((connection, command))  # type: ignore[arg-type]
                     if len(self._sent_back) >= _SENT_BACK_MAX:
                         self._take_sent_back()
+                        if nth + 1 < len(run) and connection.must_wait():
+                            connection.postpone(run[nth + 1 :])
+                            break
                     continue
+                if nth and connection.must_wait():
+                    connection.postpone(run[nth:])
+                    break
                 if self._sends.gathered_bytes or self._sent_back:
                     self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]
