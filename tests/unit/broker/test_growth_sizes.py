@@ -115,7 +115,7 @@ def all_offsets(size: int) -> Callable[[], Steps]:
     offsets = offsets_of(size // 2)
     for number in range(min(size // 10, 50_000)):
         offsets.reset("h", f"U{number}", 0, 1, marks=True)
-    handlers = OffsetHandlers(offsets, *[Anything()] * 5)
+    handlers = OffsetHandlers(offsets, *[Anything()] * 6)
     asked = request(RequestCode.GET_ALL_CONSUMER_OFFSET)
     return lambda: steps_of(handlers.all(FakeConnection(), asked))  # type: ignore[arg-type]
 
