@@ -42,6 +42,9 @@ def resolver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Resolver]:
     monkeypatch.setattr(socket, "getaddrinfo", found.getaddrinfo)
     yield found
     found.open.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("lookup of "):
+            thread.join(HANG_S)  # it counts until it ends, also for the next test
 
 
 class Taker(asyncio.Protocol):
