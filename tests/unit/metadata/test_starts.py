@@ -156,11 +156,11 @@ def test_the_queues_of_a_topic_are_read_once_although_a_member_asks_for_each_of_
 def test_a_disk_that_hangs_refuses_the_answer_instead_of_beginning_without_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(starts, "_DISK_S", 0.01)
     play = Beginning()
     play.elsewhere_ms = play.clock.now_ms()
     play.send("one", queue_id=0)
     with monkeypatch.context() as hanging:
+        hanging.setattr(starts, "_DISK_S", 0.01)
         hanging.setattr(play.store, "bring_in", lambda places, done: None)
         with pytest.raises(RefusedError, match="disk"):
             play.learn()

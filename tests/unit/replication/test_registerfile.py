@@ -60,14 +60,13 @@ async def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowe
 async def test_a_disk_that_is_always_too_slow_is_waited_for_longer_until_it_is_in_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(registerfile, "_WITHIN_S", 0.05)
-
     async def slow(job: Callable[[], Seen | None]) -> Seen | None:
         await asyncio.sleep(0.12)  # more than twice as long
         return job()
 
     disk = SimDisk()
     await register(disk).create(ACTIVE)
+    monkeypatch.setattr(registerfile, "_WITHIN_S", 0.05)
     read = FileRegister(PATH, disk, slow, _at_once).read
     with pytest.raises(RegisterUnavailableError, match=r"did not answer within 0\.05 s"):
         await read()
