@@ -28,6 +28,7 @@ from gantry.store import commitlog
 from gantry.store.disk import File
 from gantry.wire.codes import RequestCode
 from testkit import brokerplay
+from testkit.patience import HANG_S
 from testkit.stillworld import Still, still_broker
 
 GROUP, TOPIC = "readers", "Old"
@@ -36,7 +37,6 @@ METRICS = "metrics"
 _SEGMENT_BYTES = 1 << 20
 _PAGE = mmap.PAGESIZE
 _UNREADABLE, _READABLE = 0, 1  # PROT_NONE, PROT_READ
-_HANG_S = 20
 _FRAMES = 6  # of a stack
 _TURNS, _TURN_S = 20, 0.1
 # What requests name; each takes the fields that it knows.
@@ -214,7 +214,7 @@ def _tried(run: Callable[[], int | None]) -> tuple[list[str], int | None]:
     if not child:
         os.close(reads)
         faulthandler.enable(writes)
-        signal.alarm(_HANG_S)
+        signal.alarm(int(HANG_S))
         try:
             told = json.dumps(run())
         except BaseException as error:  # noqa: BLE001  told to the parent, which ends by it

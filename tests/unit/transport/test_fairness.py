@@ -9,6 +9,7 @@ import pytest
 
 from gantry.transport.addresses import host_of
 from gantry.transport.fairness import FairTurns, SharedPlaces
+from testkit.patience import HANG_S
 
 
 @dataclass(eq=False)
@@ -127,4 +128,4 @@ async def test_a_turn_given_to_one_that_is_cancelled_at_the_same_moment_goes_on(
     turns.give_back()
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
-    await asyncio.wait_for(behind, 5)
+    await asyncio.wait_for(behind, HANG_S)
