@@ -34,7 +34,7 @@ class WrongClock:
     def set_ahead(self, milliseconds: int) -> None:
         """Set it so far ahead of the machine's clock; behind it where negative."""
         self.ahead_ms = milliseconds
-        struct.pack_into("=q", self._shared, 0, milliseconds * 1_000_000)
+        struct.pack_into("q", self._shared, 0, milliseconds * 1_000_000)  # "=q" would store byte by byte
 
     def now_ms(self) -> int:
         """Return its time in ms since the epoch."""
