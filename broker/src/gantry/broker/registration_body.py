@@ -39,6 +39,7 @@ class RegistrationSource:
         self._topics = topics
         self._changes = 0
         self._encoding: tuple[int, asyncio.Task[bytes]] | None = None  # at which change it began
+        self._end: asyncio.TimerHandle | None = None  # of the encoding, which may have megabytes
 
     @property
     def is_master(self) -> bool:
@@ -84,14 +85,15 @@ class RegistrationSource:
         return request(RequestCode.UNREGISTER_BROKER, self._names())
 
     def _forget_soon(self, task: asyncio.Task[bytes]) -> None:
-        if task.cancelled() or task.exception() is not None:
-            self._forget(task)
-        else:
-            asyncio.get_running_loop().call_later(_KEPT_S, self._forget, task)
+        is_in_vain = task.cancelled() or task.exception() is not None
+        if self._encoding is None or self._encoding[1] is not task:
+            return  # a newer one has taken its place
+        if self._end is not None:
+            self._end.cancel()
+        self._end = asyncio.get_running_loop().call_later(0.0 if is_in_vain else _KEPT_S, self._forget)
 
-    def _forget(self, task: asyncio.Task[bytes]) -> None:
-        if self._encoding is not None and self._encoding[1] is task:
-            self._encoding = None  # it may have megabytes
+    def _forget(self) -> None:
+        self._encoding = self._end = None
 
     async def _encode(self) -> bytes:
         head = self._topics.head()
