@@ -14,6 +14,7 @@ import faulthandler
 import json
 import mmap
 import os
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -130,6 +131,7 @@ def _pages(start: int, end: int) -> range:
 
 def main(folder: Path) -> None:
     """Print where each request and each job of a broker below this folder read a cold page."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # processes end by a signal here, as they are meant to
     pages = ColdPages()
     sizes = {"store__segment_bytes": _SEGMENT_BYTES, "messages__body_bytes_max": 64 << 10, "store__warm_bytes": 0}
     with still_broker(folder, **sizes) as still:
