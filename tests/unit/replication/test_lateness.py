@@ -191,6 +191,36 @@ def test_a_master_whose_links_are_late_says_so_and_keeps_those_who_can_do_withou
     assert group.tracker.in_sync == [0, 1, 2], "a slave that was late a moment earlier has not left"
 
 
+def after_a_slow_while() -> Group:
+    """Return a group whose slave 2 was slow for a moment, and is neither slow nor quick since; slave 1 becomes late."""
+    group = Group()
+    group.slaves_s[2] = 1.6
+    group.run(3.0)
+    group.slaves_s[2] = 1.0
+    group.run(2.0)
+    assert WAITS.late_s / 2 < group.tracker.slaves[2].late_s(group.now_s) < WAITS.late_s
+    group.slaves_s[1] = 4.0
+    return group
+
+
+def test_a_slave_that_was_slow_for_a_while_keeps_no_late_one_in_the_set() -> None:
+    group = after_a_slow_while()
+    group.run(10.0)
+    assert group.tracker.in_sync == [0, 2]
+
+
+def test_a_slave_whose_changes_are_slow_now_and_then_keeps_no_late_one_in_the_set() -> None:
+    group = after_a_slow_while()
+    changes = group.tracker.slaves[2].changes
+    for number in range(1, 5):
+        changes.look(number - 1, number, group.now_s)
+        group.run(1.6)
+        changes.reached(number, number, group.now_s)
+        group.run(2.4)
+        changes.reached(number + 1, number + 1, group.now_s)  # quick
+    assert group.tracker.in_sync == [0, 2]
+
+
 def test_slow_disks_of_slaves_are_no_slow_links() -> None:
     group = Group()
     group.slaves_s |= {1: 4.0, 2: 4.0}

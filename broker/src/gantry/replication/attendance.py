@@ -77,6 +77,10 @@ class Attendance:
         """Return how many seconds of lateness have added up, of the log or of the metadata."""
         return max(self.log.late_s(now_s), self.changes.late_s(now_s))
 
+    def is_nearly_late(self, late_s: float, now_s: float) -> bool:
+        """Return whether `late_s` seconds of lateness may soon have added up, of the log or of the metadata."""
+        return self.log.is_near(late_s, now_s) or self.changes.is_near(late_s, now_s)
+
     def quick_s(self, now_s: float) -> float:
         """Return for how many seconds its acknowledgements have all been quick."""
         return min(self.log.quick_s(now_s), self.changes.quick_s(now_s))

@@ -50,7 +50,6 @@ _PAUSE_S = 0.2
 _PAUSE_AGAIN_S = 2.0
 _REFUSED_S = 2.0  # until a refused change of the set is tried again
 _UNHEARD = 0.25  # of the silence after which a member is absent
-_SOON_LATE = 0.5  # of the lateness with which a member leaves
 _SOON_S = 1.0  # a slave that lacks a change of the metadata for longer is not about to join
 
 
@@ -278,16 +277,12 @@ class InSyncTracker:
         return 1 + sum(not self._is_late(slave, now_s) for slave in self._there(without, now_s))
 
     def _steadily_well(self, without: Attendance, now_s: float) -> int:
-        """The same, without those that are slow and may be late a moment later: of two, the first would have left."""
+        """The same, without those that become late and may be so a moment later: of two, the first would have left."""
         late_s = self.rules.waits.late_s
-        slow = [
-            slave
+        return 1 + sum(
+            not self._is_late(slave, now_s) and not slave.is_nearly_late(late_s, now_s)
             for slave in self._there(without, now_s)
-            if not self._is_late(slave, now_s)
-            and slave.late_s(now_s) >= _SOON_LATE * late_s
-            and slave.quick_s(now_s) < late_s
-        ]
-        return self._well(without, now_s) - len(slow)
+        )
 
     def _leave_out(self, leaving: Attendance, now_s: float) -> bool:
         """Propose the set without this slave, whichever incarnation of it the set holds. Return whether that was done.

@@ -13,11 +13,13 @@ The time of slow probes adds up, also over pauses in which nothing is written.  
 
 from __future__ import annotations
 
+_NEAR = 0.5  # of the lateness that counts
+
 
 class Lateness:
     """The probe that is under way, and what slow probes have added up."""
 
-    __slots__ = ("_held", "_judged_s", "_late_s", "_not_quick_s", "_since_s", "_slow_s", "probe")
+    __slots__ = ("_held", "_judged_s", "_late_s", "_not_quick_s", "_since_s", "_slow_at_s", "_slow_s", "probe")
 
     def __init__(self, slow_s: float, now_s: float) -> None:
         self.probe = -1  # how far the member has to come; -1: it has all that there is
@@ -25,7 +27,7 @@ class Lateness:
         self._slow_s = slow_s
         self._late_s = 0.0
         self._since_s = self._judged_s = now_s
-        self._not_quick_s = float("-inf")  # when a probe last ended that was not quick
+        self._not_quick_s = self._slow_at_s = float("-inf")  # when a probe last ended that was not quick, or was slow
 
     def reached(self, held: int, end: int, now_s: float) -> None:
         """Note that the member has everything below `held`; there is something up to `end`."""
@@ -34,6 +36,7 @@ class Lateness:
         took_s = self.lag_s(now_s)
         if took_s >= self._slow_s:
             self._late_s += took_s
+            self._slow_at_s = now_s
         elif took_s < self._slow_s / 2:
             self._late_s = max(0.0, self._late_s - (now_s - self._judged_s))
         if took_s >= self._slow_s / 2:
@@ -58,6 +61,14 @@ class Lateness:
     def quick_s(self, now_s: float) -> float:
         """Return for how many seconds no probe has been other than quick."""
         return 0.0 if self.lag_s(now_s) >= self._slow_s / 2 else now_s - self._not_quick_s
+
+    def is_near(self, late_s: float, now_s: float) -> bool:
+        """Return whether half of `late_s` has added up and more is added: a slow probe ended within that time.
+
+        What was added before stays for as long as probes are neither slow nor quick, and leads to nothing.
+        """
+        is_adding = self.lag_s(now_s) >= self._slow_s or now_s - self._slow_at_s < late_s
+        return is_adding and self.late_s(now_s) >= _NEAR * late_s
 
     def forget(self) -> None:
         """Begin to add up again."""
