@@ -198,6 +198,19 @@ def test_a_master_with_late_links_is_cut_off_and_the_next_ones_ever_more_rarely(
             version += 1
 
 
+def test_a_master_with_late_links_that_was_elected_again_and_again_is_cut_off_as_well() -> None:
+    made, late = notes(), replace(LEADER, epoch=6, are_links_late=True)
+    slaves = {1: SLAVE, 2: replace(SLAVE, me=Holder(Member(2, 0), "p2"), store_uid="c09d")}
+    for epoch in (5, 6):
+        made.read(Seen(replace(SEALED, epoch=epoch), f"{epoch} sealed"), 101.0)
+        made.read(Seen(replace(ACTIVE, epoch=epoch), str(epoch)), 101.0)
+    led, states = replace(ACTIVE, epoch=6), {0: late} | slaves
+    made.observe(led, states, NOBODY, 102.0, 102.0)
+    seen = made.snapshot(led, states, 102.0)
+    assert seen.tried == {0: 3}, "it never served in between"
+    assert isinstance(decide(seen, 102.0), Seal)
+
+
 def test_a_full_disk_is_told_since_it_was_seen_and_not_again_soon_after_a_handover() -> None:
     made, full = notes(), {0: replace(LEADER, is_disk_full=True), 1: SLAVE}
     for now_s in (101.0, 102.0):

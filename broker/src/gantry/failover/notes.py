@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
-from gantry.failover.standing import PATIENCE_S_MAX, is_burdened, is_cut_off, is_linked_late, is_refusing, is_serving
+from gantry.failover.standing import (
+    PATIENCE_S_MAX,
+    is_burdened,
+    is_cut_off,
+    is_linked_late,
+    is_refusing,
+    is_serving,
+    patience_s,
+)
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.record import Holder, RegisterRecord
 from gantry.replication.register import Seen
@@ -160,8 +168,9 @@ class Notes:
         policy = self.policy
         self._is_linked_late = now_s >= self._late_again_s and is_linked_late(record, states, policy.min_in_sync)
         if self._is_linked_late:
-            self._cut_off_since_s = now_s - policy.suspect_after_s  # the master has measured it for long enough
-            self._tried.setdefault(leader, 1)
+            # The master has measured it for long enough, however often it led without success.
+            tried = self._tried.setdefault(leader, 1)
+            self._cut_off_since_s = now_s - patience_s(policy.suspect_after_s, tried, self._restarts)
         elif not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None
             if is_serving(record, states, self.policy.min_in_sync):
