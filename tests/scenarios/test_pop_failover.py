@@ -100,3 +100,27 @@ async def test_slaves_get_the_offset_of_ended_leases_behind_the_offsets_that_the
             found = told(after)
             assert found[-1] == key and found.count(key) == 1
             assert expected <= {name.partition("@")[2] for name in found}
+
+
+async def test_the_offset_of_ended_leases_never_goes_before_offsets_that_moved_while_others_are_sent(
+    tmp_path: Path,
+) -> None:
+    async with grouped(tmp_path) as group:
+        broker = await group.start(0)
+        assert broker.parts is not None
+        offsets, role = broker.parts.offsets, group.tracker()
+        topic = revive_topic(broker.parts.live.current.cluster)
+        before = role.asked
+
+        def move(offset: int) -> None:
+            offsets.commit(names.REVIVE_GROUP, topic, 0, offset)
+            for number in range(600):
+                offsets.commit(f"g{number}", TOPIC, 0, offset)
+
+        move(1)
+        role.number_touched()
+        batches = role.feed.changes(before)
+        next(batches)
+        move(2)
+        told = [change for _, batch in batches for change in batch if change[0] == "offset"]  # type: ignore[index]
+        assert told and all(change[1] != f"{topic}@{names.REVIVE_GROUP}" for change in told)  # type: ignore[index]

@@ -38,6 +38,7 @@ class Master:
         self.brought: list[int] = []
         self.committed: list[bytes] = []
         self.needs: set[int] = set()
+        self.needed_by = lambda: max((number for number, changes in self.numbered if changes != OFFSETS), default=0)
 
     @property
     def marks(self) -> tuple[int, int, int]:
@@ -59,7 +60,7 @@ class Master:
 
     @property
     def needed(self) -> int:
-        return max((number for number, changes in self.numbered if changes != OFFSETS), default=0)
+        return self.needed_by()
 
     def changes(self, after: int) -> Iterator[tuple[int, list[object]]]:
         return (one for one in list(self.numbered) if one[0] > after)

@@ -140,20 +140,63 @@ def test_parts_of_an_entry_are_batches_and_only_the_last_has_its_number() -> Non
     assert [number for number, _ in batches] == [2, 2, 3], "a link that ends in between did not get the entry"
 
 
-def test_what_changes_while_a_reader_rests_comes_under_its_new_number_only() -> None:
-    topics: dict[str, object] = {f"t{number}": 1 for number in range(1000)}
-    journal = made({TOPIC: topics})
-    follower = Follower()
-    batches = journal.after(0)
-    follower.number, _ = next(batches)
-    topics["t999"] = topics["new"] = 2
-    del topics["t998"]
-    for name in ("t999", "new", "t998"):
+def test_a_slave_with_a_number_has_every_change_up_to_it_also_where_entries_changed_while_a_reader_rests() -> None:
+    offsets: dict[str, object] = {f"t@g{number}": 1 for number in range(1000)}
+    topics: dict[str, object] = {}
+    journal = made({OFFSET: offsets, TOPIC: topics})
+    before = journal.number
+    for name in list(offsets)[:300]:
+        journal.changed(OFFSET, name)
+    for name in ("kept", "deleted"):
+        topics[name] = 1
         journal.changed(TOPIC, name)
-    rest = [change for _, changes in batches for change in changes]
-    assert not {"t999", "new", "t998"} & {change[1] for change in rest}  # type: ignore[index]
-    after = [change for _, changes in journal.after(1000) for change in changes]
-    assert after == [[TOPIC, "t999", 2], [TOPIC, "new", 2], [TOPIC, "t998", None]]
+    made_number = journal.number
+    for name in list(offsets)[300:]:
+        journal.changed(OFFSET, name)
+    batches = journal.after(before)
+    next(batches)
+    topics["kept"] = 2
+    del topics["deleted"]
+    journal.changed(TOPIC, "kept")
+    journal.changed(TOPIC, "deleted")
+    told: list[object] = []
+    for number, changes in batches:
+        told += [change for change in changes if change[0] == TOPIC]  # type: ignore[index]
+        assert number < made_number or told == [[TOPIC, "kept", 2], [TOPIC, "deleted", None]]
+    assert told
+    (last,) = journal.after(number)
+    assert last == (journal.number, [[TOPIC, "kept", 2], [TOPIC, "deleted", None]])
+
+
+def test_a_topic_that_was_made_again_while_a_reader_rests_is_told_behind_its_deletion() -> None:
+    lives: dict[str, object] = {}
+    topics: dict[str, object] = {f"t{number}": 1 for number in range(1000)}
+    journal = made({GRAVE: lives, TOPIC: topics})
+    batches = journal.after(0)
+    next(batches)
+    for name in ("t998", "t999"):
+        lives[name], topics[name] = [1, 10], 2
+        journal.changed(GRAVE, name)
+        journal.changed(TOPIC, name)
+    rest = [change for _, changes in batches for change in changes if change[1] in ("t998", "t999")]  # type: ignore[index]
+    graves: list[object] = [[GRAVE, "t998", [1, 10]], [GRAVE, "t999", [1, 10]]]
+    assert rest == [*graves, [TOPIC, "t998", 2], [TOPIC, "t999", 2]]
+
+
+def test_an_entry_that_is_kept_behind_never_goes_before_what_changed_while_a_reader_rests() -> None:
+    offsets: dict[str, object] = {f"t@g{number}": 1 for number in range(1000)}
+    offsets["ended"] = 1
+    journal = made({OFFSET: offsets})
+    journal.keep_behind(OFFSET, "ended")
+    batches = journal.after(0)
+    next(batches)
+    offsets["t@g0"] = offsets["ended"] = 2
+    for name in ("t@g0", "ended"):
+        journal.changed(OFFSET, name)
+    rest = [(number, change) for number, changes in batches for change in changes]
+    assert rest and all(change[1] != "ended" for _, change in rest)  # type: ignore[index]
+    (last,) = journal.after(rest[-1][0])
+    assert last == (journal.number, [[OFFSET, "t@g0", 2], [OFFSET, "ended", 2]])
 
 
 @pytest.mark.parametrize("at", [599, 300])

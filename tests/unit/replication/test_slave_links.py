@@ -9,6 +9,7 @@ from itertools import count
 
 import pytest
 
+from gantry.metadata.journal import OFFSET, TOPIC, Journal
 from gantry.replication.haproof import Keys
 from gantry.replication.link_ends import LinkWaits
 from gantry.replication.slave_links import LINKS_MAX
@@ -94,6 +95,46 @@ async def test_a_record_waits_for_its_topic_among_offsets_that_change_without_en
         assert link._machine.position == 0 and link._machine.metadata < 30
         await until(lambda: len(play.slave.copy) == len(play.master.log))
         assert play.slave.changes[-1][0] >= 30
+
+
+async def test_a_topic_that_changes_again_while_offsets_are_sent_is_at_a_slave_before_its_records_and_number() -> None:
+    async with playing() as play:
+        play.master.log += b"a first record"
+        await until(lambda: play.slave.copy == play.master.log)  # the first pass, of everything, is over
+        topics: dict[str, object] = {}
+        offsets: dict[str, object] = {f"t@g{number}": number for number in range(3000)}
+        journal = Journal()
+        journal.carry(TOPIC, (), topics.get)
+        journal.carry(OFFSET, list(offsets)[:1500], offsets.get)
+        topics["new"] = 4
+        journal.changed(TOPIC, "new")
+        made = journal.number
+        for key in list(offsets)[1500:]:
+            journal.changed(OFFSET, key)
+        arrived: list[str] = []
+        append, apply = play.slave.append, play.slave.apply
+
+        def append_noted(start: int, records: memoryview) -> int:
+            arrived.append("a record")
+            return append(start, records)
+
+        def apply_noted(number: int, changes: list[object]) -> None:
+            apply(number, changes)
+            arrived.extend("the topic" for change in changes if change == [TOPIC, "new", 8])
+            if number >= made:
+                arrived.append("its number")
+
+        play.slave.append, play.slave.apply = append_noted, apply_noted  # type: ignore[method-assign]
+        play.master.changes, play.master.needed_by = journal.after, lambda: journal.needed  # type: ignore[method-assign]
+        play.master.log += b"a record"
+        (link,) = play.slave_links._links
+        link.feed()
+        assert link._changes is not None, "the pass takes several turns"
+        topics["new"] = 8
+        for table, key in ((TOPIC, "new"), *((OFFSET, key) for key in offsets)):
+            journal.changed(table, key)
+        await until(lambda: "a record" in arrived and "its number" in arrived)
+        assert arrived[0] == "the topic"
 
 
 async def test_topics_that_are_made_without_end_hold_no_record_that_was_written_before_them() -> None:

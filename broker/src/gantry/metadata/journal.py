@@ -24,8 +24,10 @@ and a slave that was disconnected for long gets no more than a new one.
 A grave is an entry of its own, since the topic may have been made again: the slave has to empty the queues first, and
 the records below that place in the log do not belong to the new topic.
 
-A reader may pause between two batches, because a new link is sent everything.  An entry that changes meanwhile is left
-out of the batches that follow and comes later, under its new number: values are read in the order of the numbers.
+A reader may pause between two batches, because a new link is sent everything.  An entry that changes meanwhile is sent
+in its old place with its present value, and later again under its new number.  So a slave that has a number has every
+change up to it, or what replaced it.  The value may be of a topic's new generation, so deletions made meanwhile go
+before it.  An entry that may never go before other changes (`keep_behind`) comes under its new number only.
 
 When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), the whole journal
 is returned, and begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
@@ -62,6 +64,8 @@ class Journal:
         self._log_start = log_start
         self.number = 0  # of the newest change
         self.needed = 0  # number of the newest change that slaves need before the records behind it
+        self._buried = 0  # number of the newest deletion of a topic
+        self._kept_behind: set[tuple[str, str]] = set()
         self._floor = 0  # at or below this number something may be missing
         self._values: dict[str, Value] = {}
         self._latest: dict[tuple[str, str], int] = {}  # in the order of the numbers
@@ -78,6 +82,10 @@ class Journal:
         for key in keys:
             self._note(table, key)
 
+    def keep_behind(self, table: str, key: str) -> None:
+        """Never send a value of this entry before the changes that were made before it."""
+        self._kept_behind.add((table, key))
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Register a listener that is called after every change."""
         self._listeners.append(listener)
@@ -92,6 +100,8 @@ class Journal:
         self.number += 1
         if table in _BEFORE_RECORDS:
             self.needed = self.number
+        if table == GRAVE:
+            self._buried = self.number
         place = (table, key)
         self._latest.pop(place, None)
         self._latest[place] = self.number
@@ -118,37 +128,48 @@ class Journal:
         """
         if number >= self.number:
             return
-        is_all, newest = number <= self._floor, self.number
-        places = list(self._latest) if is_all else self._newer(number)
+        is_all, buried = number <= self._floor, self.number
+        places = list(self._latest.items()) if is_all else self._newer(number)
         changes: list[object] = [self._everything()] if is_all else []
         last, weight = number, len(changes)
-        for table, key in places:
-            at = self._latest.get((table, key))
-            if at is None and not is_all:
+        for place, at in places:
+            now_at = self._latest.get(place)
+            if now_at is None and not is_all:
                 # Forgotten since.  What was told so far is before it, so the rest is the whole journal.
                 if changes:
                     yield last, changes
                 yield from self.after(last)
                 return
-            if at is None or at > newest:
-                continue  # it changed since, or is deleted, which this pass began with
-            value = self._values[table](key)
+            if now_at != at:
+                if place in self._kept_behind:
+                    continue
+                graves = self._graves(buried)
+                changes += graves
+                weight += len(graves)
+                buried = max(buried, self._buried)
+            value = self._values[place[0]](place[1])
             for part in value if isinstance(value, Iterator) else (value,):
                 if weight >= _BATCH:
                     yield last, changes
                     changes, weight = [], 0
-                changes.append([table, key, part])
+                changes.append([*place, part])
                 weight += _BATCH if part is not value else 1 + _weight(value)
             last = max(last, at)
         if changes:
             yield max(last, number + 1), changes
 
-    def _newer(self, number: int) -> list[tuple[str, str]]:
+    def _graves(self, number: int) -> list[Change]:
+        """Return the deletions of topics after this number, oldest first."""
+        if self._buried <= number:
+            return []
+        return [[*place, self._values[GRAVE](place[1])] for place, _ in self._newer(number) if place[0] == GRAVE]
+
+    def _newer(self, number: int) -> list[tuple[tuple[str, str], int]]:
         newer = []
         for place in reversed(self._latest):
             if self._latest[place] <= number:
                 break
-            newer.append(place)
+            newer.append((place, self._latest[place]))
         return newer[::-1]
 
     def _everything(self) -> Change:

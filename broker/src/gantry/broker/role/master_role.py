@@ -137,7 +137,9 @@ class MasterRole:
         for table, gathered in tables.gathered.items():
             journal.carry(table, sorted(gathered.keys(), key=self._ended_leases.__eq__), gathered.value)
             gathered.touched = set()
+        journal.keep_behind(journals.OFFSET, self._ended_leases)
         journal.carry(journals.DELAYS, (), lambda _: self._delays)
+        journal.keep_behind(journals.DELAYS, "")
         journal.carry(journals.QUEUES, ("",), lambda _: store.expired_ends())
         store.deleting.on_deleted(lambda topic: journal.changed(journals.GRAVE, topic))
         tables.topics.on_change(lambda name: journal.changed(journals.TOPIC, name))
