@@ -11,6 +11,7 @@ from gantry.nameserver.table import BrokerRegistration, RouteTable
 
 TOPICS = {name: TopicConfig(name) for name in ("T", "TBW102")}
 
+LINK = object()
 registrations = st.lists(
     st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=30
 )
@@ -30,9 +31,9 @@ def test_the_master_that_is_named_is_one_of_the_highest_epoch(drawn: list[tuple[
     for broker_id, member, epoch, leaves in drawn:
         said = news(broker_id, member, epoch)
         if leaves:
-            table.unregister("C", "b", said.address)
+            table.unregister("C", "b", said.address, LINK)
         else:
-            assert not isinstance(table.register(said, object(), 0), Refusal)
+            assert not isinstance(table.register(said, LINK, 0), Refusal)
             highest = max(highest, epoch)
         group = table.brokers().get("b")
         if group is None:
@@ -51,5 +52,5 @@ def test_without_epochs_the_last_one_to_say_so_is_the_master(drawn: list[tuple[i
     table = RouteTable()
     for broker_id, member, _, _ in drawn:
         said = news(broker_id, member, 0)
-        table.register(said, object(), 0)
+        table.register(said, LINK, 0)
         assert table.brokers()["b"].addresses[broker_id] == said.address

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gantry.broker.registration import BrokerIdentity, RegistrationTask
+from gantry.broker.registration_body import BrokerIdentity, RegistrationSource
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.hold import HeldPulls
 from gantry.consume.locks import QueueLocks
@@ -209,8 +209,7 @@ def registration_made(size: int) -> Callable[[], Steps]:
     identity = BrokerIdentity("c", "b", 0, "a:1", "a:2")
 
     def register() -> Steps:
-        task = RegistrationTask(Anything(), (), identity, topics, Anything())
-        return steps_of(task.register_once())
+        return steps_of(RegistrationSource(identity, topics).encode())
 
     return register
 

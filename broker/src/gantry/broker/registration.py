@@ -91,10 +91,8 @@ class RegistrationTask:
 
     async def run(self) -> None:
         """Keep all name servers informed, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            for worker in self._workers.values():
-                group.create_task(worker.run())
-            await asyncio.Event().wait()  # also without a name server
+        # The event keeps it going also without a name server.
+        await asyncio.gather(*[worker.run() for worker in self._workers.values()], asyncio.Event().wait())
 
     async def caught_up(self) -> None:
         """Return when clients can find what has changed so far, or the time-out has passed.

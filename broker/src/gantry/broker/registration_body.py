@@ -66,7 +66,7 @@ class RegistrationSource:
         """
         ext = self._names() | {"haServerAddr": self.identity.ha_address, "compressed": "false"}
         if self._encoding is None or self._encoding[0] != self._changes:
-            task = asyncio.ensure_future(self._encode())
+            task = asyncio.ensure_future(self.encode())
             task.add_done_callback(self._forget_soon)
             self._encoding = (self._changes, task)
         body = await shared(self._encoding[1])
@@ -95,7 +95,8 @@ class RegistrationSource:
     def _forget(self) -> None:
         self._encoding = self._end = None
 
-    async def _encode(self) -> bytes:
+    async def encode(self) -> bytes:
+        """Return the body of a whole registration, made in slices; RefusedError when no frame holds it."""
         head = self._topics.head()
         if self.identity.epoch:
             version = head["dataVersion"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from gantry.clock import SteadyClock
 from gantry.model import names
 from gantry.schedule.book import DelayBook
-from gantry.schedule.held import HeldBack, HeldUntil
+from gantry.schedule.held import NEVER_MS, HeldBack, HeldUntil
 from gantry.schedule.places import DelayedEntries, DelayedEntry
 from gantry.schedule.undressing import Undressing
 
@@ -91,6 +91,8 @@ class Holding:
     def rest_ms(self) -> int:
         """Return for how long nothing that is held is due."""
         timer = self._timer
+        if not (timer.moments.all or timer.durations.all):
+            return NEVER_MS
         return min(
             timer.moments.first_ms() - self._clock.wall_ms(), timer.durations.first_ms() - self._now_ms()
         )

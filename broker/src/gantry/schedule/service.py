@@ -226,6 +226,8 @@ class DelayService:
     def _deliver_held(self) -> bool:
         """Deliver messages that were held back and have come; return whether there were any."""
         timer, is_any = self.book.timer, False
+        if not (timer.moments.all or timer.durations.all):
+            return False
         for held, due in self._holding.due(_BATCH, self._heads_ms()):
             places = zip(due, self.places.of_timer_all([offset for offset, _ in due]), strict=True)
             batch = fitting([place or DelayedEntry(0, 0, offset, one.due_ms) for (offset, one), place in places])
