@@ -21,6 +21,7 @@ registration with exactly one (RocketMQ: RouteInfoManager.registerBroker treats 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 from gantry.broker.complaints import Complaints
 from gantry.broker.permitted_topics import TopicTable
@@ -91,8 +92,18 @@ class RegistrationTask:
 
     async def run(self) -> None:
         """Keep all name servers informed, until cancelled."""
-        # The event keeps it going also without a name server.
-        await asyncio.gather(*[worker.run() for worker in self._workers.values()], asyncio.Event().wait())
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        tasks = [asyncio.ensure_future(worker.run()) for worker in self._workers.values()]
+        for task in tasks:
+            task.add_done_callback(partial(_tell_failure, ended))
+        try:
+            await ended
+        # Not a TaskGroup: it awaits also when its loop is gone and nobody goes on with it.
+        except (asyncio.CancelledError, Exception):
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise
 
     async def caught_up(self) -> None:
         """Return when clients can find what has changed so far, or the time-out has passed.
@@ -115,3 +126,8 @@ class RegistrationTask:
     async def unregister(self) -> None:
         """Unregister at the name servers, so that clients go elsewhere at once."""
         await asyncio.gather(*[worker.unregister() for worker in self._workers.values()])
+
+
+def _tell_failure(ended: asyncio.Future[None], task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and not ended.done() and (error := task.exception()) is not None:
+        ended.set_exception(error)
