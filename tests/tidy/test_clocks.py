@@ -60,6 +60,31 @@ def test_every_look_at_a_wall_clock_outside_the_broker_is_listed() -> None:
     assert WHAT_FOR.keys() - found == set(), "they do not look at it any more"
 
 
+# What the simulation runs asks only the clock that it was given: a busy machine changes no story.
+_GIVEN = {"clock.py", "broker/machine.py", "transport/server.py"}  # where it is given, or is not: a server of a test
+_NOT_SIMULATED = (*_PACKAGES, "cli", "local", "spark")
+
+
+def test_what_the_simulation_runs_asks_no_clock_of_the_machine() -> None:
+    source = ROOT / "broker/src/gantry"
+    found = {
+        str(path.relative_to(source))
+        for path in sorted(source.rglob("*.py"))
+        if path.relative_to(source).parts[0] not in _NOT_SIMULATED
+        and any(_is_of_time(node) for node in ast.walk(ast.parse(path.read_text())))
+    }
+    assert found <= _GIVEN, "take the clock as an argument"
+
+
+def _is_of_time(node: ast.AST) -> bool:
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "time"
+        and node.attr in ("monotonic", "time", "perf_counter", "thread_time", "time_ns", "monotonic_ns")
+    )
+
+
 def _looks(node: ast.AST) -> bool:
     return (
         isinstance(node, ast.Call)

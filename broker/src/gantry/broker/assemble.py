@@ -297,7 +297,7 @@ def assemble(
             router.on_requests,
             on_close=lambda connection: _connection_went(connection, clients, pulls.held, pops.polling.held),
             limits=connection_limits(config),
-            together=Together(config.network.together, turns, router.on_sends),
+            together=Together(config.network.together, turns, clock.monotonic, router.on_sends),
         ),
         client=client,
         registration=registration,

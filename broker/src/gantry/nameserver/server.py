@@ -23,7 +23,7 @@ from gantry.nameserver.settings import NameServerSettings
 from gantry.nameserver.table import RouteTable
 from gantry.transport.connection import Connection
 from gantry.transport.http import HealthServer
-from gantry.transport.server import RemotingServer
+from gantry.transport.server import RemotingServer, Together
 from gantry.wire.command import Request
 
 log = logging.getLogger(__name__)
@@ -42,8 +42,9 @@ class NameServer:
         self._key_values = KeyValues()
         self._written_changes = 0
         self._readiness = Readiness(self.table, settings.awaits_brokers)
+        self._clock = clock or SystemClock()
         self._handlers = NameServerHandlers(
-            self.table, self._key_values, clock or SystemClock(), settings.switches, self._readiness
+            self.table, self._key_values, self._clock, settings.switches, self._readiness
         )
         self._large = LargeRegistrations(self._handlers, self._serve)
         self._server: RemotingServer | None = None
@@ -55,7 +56,9 @@ class NameServer:
         fails.
         """
         self._load_key_values()
-        self._server = RemotingServer(self._serve, on_close=self._connection_closed)
+        self._server = RemotingServer(
+            self._serve, on_close=self._connection_closed, together=Together(clock=self._clock.monotonic)
+        )
         self.port = await self._server.start(self._settings.host, self._settings.port)
         self._scan = asyncio.get_running_loop().call_later(_EXPIRY_SCAN_S, self._expire)
         if self._settings.http_port is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -38,6 +39,7 @@ class Together:
 
     is_wanted: bool = True  # False: by the loop's own transports, which every system has
     turns: Turns = field(default_factory=Turns)
+    clock: Callable[[], float] = time.monotonic  # in seconds, for how long a turn lasts; a loop's own may stand still
     on_sends: OnSends | None = None  # takes whole sends of several connections; None: one connection after the other
 
 
@@ -127,7 +129,7 @@ class RemotingServer:
     def _make_connection(self) -> Connection:
         if self._shared is None:
             most, loop = _FULL_CONNECTIONS * self._limits.output_bytes_max, asyncio.get_running_loop()
-            self._shared = ServerShares(OutputBudget(most, loop.call_soon), TurnTime())
+            self._shared = ServerShares(OutputBudget(most, loop.call_soon), TurnTime(self._together.clock))
         return Connection(self._buffer, self._limits, self._on_requests, self._connected, shared=self._shared)
 
     def _connected(self, connection: Connection) -> None:

@@ -7,7 +7,6 @@ before output leaves.  Elsewhere it ends when the loop has called everything tha
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 
 _WORK_S = 0.005  # what other clients wait for at most, besides one request of each that is served before them
@@ -50,7 +49,7 @@ class TurnTime:
     wait.  So each connection is served one request, and more while there is time.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic, work_s: float = _WORK_S) -> None:
+    def __init__(self, clock: Callable[[], float], work_s: float = _WORK_S) -> None:
         self._clock = clock
         self._work_s = work_s
         self._end: float | None = None
