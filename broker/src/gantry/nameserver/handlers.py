@@ -191,7 +191,8 @@ class NameServerHandlers:
         order = self._key_values.get(ORDER_TOPICS, topic) if self.switches.order_message else None
         if order is not None:
             document["orderTopicConf"] = order
-        body, mappings = dumps(document), self._table.mappings(topic)
+        body = dumps(document)
+        mappings = self._table.mappings(topic)
         if mappings:
             body = body[:-1] + b',"topicQueueMappingByBroker":' + mappings + b"}"
         return reply(command, body=body)

@@ -76,7 +76,8 @@ class LargeRegistrations:
         self._serve(connection, requests[1:])
 
     async def _answer_in_turn(self, connection: Connection, command: Command) -> Command:
-        host, size = host_of(connection.peer), len(command.body)
+        host = host_of(connection.peer)
+        size = len(command.body)
         of_host = self._waiting_of.get(host, 0)
         if of_host + size > _WAITING_BYTES_MAX - self._waiting:
             remark = "[OVERLOAD] too many bytes of registrations wait to be read here; register again in a moment"

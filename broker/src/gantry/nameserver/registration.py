@@ -86,7 +86,9 @@ def _topics_and_version(table: documents.Document, filter_servers: tuple[str, ..
 
 
 def _inflate(body: bytes) -> Generator[None, None, bytes]:
-    inflater, inflated, rest = zlib.decompressobj(), bytearray(), body
+    inflater = zlib.decompressobj()
+    inflated = bytearray()
+    rest = body
     try:
         while rest and len(inflated) < _INFLATED_BYTES_MAX:
             inflated += inflater.decompress(rest, _INFLATED_AT_ONCE)

@@ -39,7 +39,8 @@ class SharedPlaces:
     def take(self, owner: Owner) -> bool:
         """Take a place; False, and nothing is taken, when the owner or its host has its share already."""
         host, free = host_of(owner.peer), self.most - self.taken
-        of_host, of_owner = self._of_host.get(host, 0), self._of_owner.get(owner, 0)
+        of_host = self._of_host.get(host, 0)
+        of_owner = self._of_owner.get(owner, 0)
         if of_host >= free or 2 * of_owner >= free:
             return False
         self.taken += 1
