@@ -9,6 +9,7 @@ import asyncio
 import importlib
 import json
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 MODULES = {"ours": "testkit.grpcclient", "theirs": "rocketmq"}
 first, endpoints, topic, group = sys.argv[1:]
@@ -38,7 +39,10 @@ producer.startup()
 sent = rocketmq.Message()
 sent.topic, sent.body = topic, b"from theirs"
 producer.send(sent)
-received = [asyncio.run(by_ours())]
+# Its own thread: `asyncio.run` leaves the thread without a loop, and the SDK asks for the main thread's
+# whenever an answer arrives before its callback is attached.
+with ThreadPoolExecutor(1) as thread:
+    received = [thread.submit(asyncio.run, by_ours()).result()]
 consumer = rocketmq.SimpleConsumer(configuration, group, {topic: rocketmq.FilterExpression()}, await_duration=5)
 consumer.startup()
 for _ in range(PATIENCE_S // 5):
