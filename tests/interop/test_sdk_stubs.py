@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -19,7 +20,7 @@ from testkit.sources import ROOT
 @pytest.mark.parametrize("first", ["ours", "theirs"])
 @pytest.mark.only_on_gantry
 def test_each_receives_what_the_other_sends(
-    every_sdk: None, server: servers.Server, proxy: proxies.Proxy, name: str, first: str
+    every_sdk: None, server: servers.Server, proxy: proxies.Proxy, name: str, first: str, tmp_path: Path
 ) -> None:
     grpcclients.create_topic(server, name)
     grpcclients.create_group(server, f"G{name}")
@@ -27,11 +28,13 @@ def test_each_receives_what_the_other_sends(
     script = prepare.HERE / "sdks" / "python" / "both.py"
     done = subprocess.run(
         [str(prepare.sdk_python()), str(script), first, proxy.endpoints, name, f"G{name}"],
-        env={**os.environ, "PYTHONPATH": f"{ROOT / 'broker/src'}:{ROOT / 'tests'}"},
+        # The SDK logs why a call failed below its HOME only.
+        env={**os.environ, "HOME": str(tmp_path), "PYTHONPATH": f"{ROOT / 'broker/src'}:{ROOT / 'tests'}"},
         capture_output=True,
         text=True,
         timeout=2 * HANG_S,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    logs = "".join(log.read_text()[-4000:] for log in tmp_path.rglob("*.log"))
+    assert done.returncode == 0, f"{done.stderr[-4000:]}\n{logs}"
     assert json.loads(done.stdout.splitlines()[-1]) == ["from theirs", "from ours"]
