@@ -10,6 +10,7 @@ import pytest
 
 from gantry.leaves.frames import Command
 from gantry.replication.haapi import CLONE
+from gantry.store import queuetable
 from gantry.wire.codes import RequestCode, ResponseCode
 from scenarios.test_failover import are_equal, handed_over, ordered
 from testkit.brokerplay import bodies, peer, pull, send
@@ -105,9 +106,11 @@ async def test_a_topic_that_was_made_again_shows_nothing_of_its_former_life_at_t
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("looked_at_once", [1000, 1])
 async def test_a_queue_whose_records_have_all_expired_goes_on_where_it_ended_also_at_a_clone_that_leads(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looked_at_once: int
 ) -> None:
+    monkeypatch.setattr(queuetable, "_LOOKED_AT_ONCE", looked_at_once)  # 1: as with a thousand times the queues
     async with playing(tmp_path, **SMALL) as group:
         await done(group, *(send("Q", b"%d" % number) for number in range(5)))
         await done(group, *(send("T", b"x" * 8000) for _ in range(60)))

@@ -29,8 +29,11 @@ in its old place with its present value, and later again under its new number.  
 change up to it, or what replaced it.  The value may be of a topic's new generation, so deletions made meanwhile go
 before it.  An entry that may never go before other changes (`keep_behind`) comes under its new number only.
 
-When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), the whole journal
-is returned, and begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
+A slave skips a batch whose number is not above that of the batch before: it takes it for a repetition.  So each batch
+has a higher number than all before it, and parts of an entry have numbers of their own, below the entry's.
+
+When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), `all` comes before
+the changes behind that number.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
 """
 
 from __future__ import annotations
@@ -55,6 +58,7 @@ _PARTS = 16
 # Of all names in the first change; a table with more is left out, and a slave keeps what it has of that one besides.
 _NAMES_CHARS_MAX = 8 << 20
 _GONE_MAX = 10_000
+_PARTS_MAX = 1 << 20  # of one entry, each with a number of its own; more than a table can have
 
 
 class Journal:
@@ -104,9 +108,11 @@ class Journal:
             self._buried = self.number
         place = (table, key)
         self._latest.pop(place, None)
+        names, value = self._names[table], self._values[table](key)
+        if isinstance(value, Iterator):
+            self.number += _PARTS_MAX
         self._latest[place] = self.number
-        names = self._names[table]
-        if self._values[table](key) is not None:
+        if value is not None:
             self._gone.pop(place, None)
             if key not in names:
                 names[key] = None
@@ -124,19 +130,20 @@ class Journal:
     def after(self, number: int) -> Iterator[Batch]:
         """Yield the changes after this number in batches, oldest first, each with the number of its last change.
 
-        When one of these changes is forgotten between two batches, the whole journal takes the place of the rest.
+        When one of these changes is forgotten between two batches, `all` comes before the rest.
         """
         if number >= self.number:
             return
         is_all, buried = number <= self._floor, self.number
         # Two lists, and no tuples: half a million of these would take 20 ms at once.
-        places = zip(list(self._latest), list(self._latest.values()), strict=True) if is_all else self._newer(number)
+        places = self._newer(number) if number else zip(list(self._latest), list(self._latest.values()), strict=True)
         changes: list[object] = [self._everything()] if is_all else []
-        last, weight = number, len(changes)
+        told = last = number
+        weight = len(changes)
         for place, at in places:
             now_at = self._latest.get(place)
             if now_at is None and not is_all:
-                # Forgotten since.  What was told so far is before it, so the rest is the whole journal.
+                # Forgotten since.  What was told so far is before it, so the rest begins with `all`.
                 if changes:
                     yield last, changes
                 yield from self.after(last)
@@ -150,11 +157,15 @@ class Journal:
                 buried = max(buried, self._buried)
             value = self._values[place[0]](place[1])
             for part in value if isinstance(value, Iterator) else (value,):
-                if weight >= _BATCH:
+                if weight >= _BATCH and last > told:
                     yield last, changes
-                    changes, weight = [], 0
+                    changes, weight, told = [], 0, last
                 changes.append([*place, part])
-                weight += _BATCH if part is not value else 1 + _weight(value)
+                if part is value:
+                    weight += 1 + _weight(value)
+                else:
+                    weight += _BATCH
+                    last += 1
             last = max(last, at)
         if changes:
             yield max(last, number + 1), changes
