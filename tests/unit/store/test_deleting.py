@@ -212,3 +212,25 @@ def test_a_store_that_closes_brings_a_deletion_to_its_end(monkeypatch: pytest.Mo
     assert store.deleting.kept == 1
     again = open_store(small("/s"), disk, clock, InlineBackground())
     assert ("T0", 0) not in set(again.queues()) and len(list(again.queues())) == 7
+
+
+def test_a_store_that_closes_writes_deletions_that_were_asked_for_while_another_was_written() -> None:
+    clock, disk, background = SimClock(), SimDisk(), InlineBackground(at_once=False)
+    store = opened(small("/s"), clock, background, disk)  # type: ignore[arg-type]
+    store.append([message(f"T{number}") for number in range(3)])
+    store.delete_queues("T0")
+    store.delete_queues("T1")
+    store.close()
+    assert store.deleting.kept == 2 and not store.deleting.is_pending
+    again = opened(small("/s"), clock, disk=disk.restart())  # type: ignore[arg-type]
+    assert list(again.queues()) == [("T2", 0)] and again.report.records == 0, "it has stopped in order"
+
+
+def test_a_store_that_closes_tries_deletions_once_on_a_full_disk() -> None:
+    clock, disk, background = SimClock(), SimDisk(quota_bytes=1 << 20), InlineBackground(at_once=False)
+    store = opened(small("/s"), clock, background, disk)  # type: ignore[arg-type]
+    store.append([message()])
+    disk.quota_bytes = 0
+    store.delete_queues("orders")
+    store.close()
+    assert store.deleting.kept == 0 and store.deleting.is_pending

@@ -26,8 +26,9 @@ the records below that place in the log do not belong to the new topic.
 
 A reader may pause between two batches, because a new link is sent everything.  An entry that changes meanwhile is sent
 in its old place with its present value, and later again under its new number.  So a slave that has a number has every
-change up to it, or what replaced it.  The value may be of a topic's new generation, so deletions made meanwhile go
-before it.  An entry that may never go before other changes (`keep_behind`) comes under its new number only.
+change up to it, or what replaced it.  The value may be of a topic's new generation, or the null of a topic that was
+deleted behind another one, its retry topic: so all deletions of topics made meanwhile go before it, in their order.  An
+entry that may never go before other changes (`keep_behind`) comes under its new number only.
 
 A slave skips a batch whose number is not above that of the batch before: it takes it for a repetition.  So each batch
 has a higher number than all before it, and parts of an entry have numbers of their own, below the entry's.
@@ -68,7 +69,7 @@ class Journal:
         self._log_start = log_start
         self.number = 0  # of the newest change
         self.needed = 0  # number of the newest change that slaves need before the records behind it
-        self._buried = 0  # number of the newest deletion of a topic
+        self._deleted = 0  # number of the newest deletion of a topic: its grave, and then its null
         self._kept_behind: set[tuple[str, str]] = set()
         self._floor = 0  # at or below this number something may be missing
         self._values: dict[str, Value] = {}
@@ -104,14 +105,14 @@ class Journal:
         self.number += 1
         if table in _BEFORE_RECORDS:
             self.needed = self.number
-        if table == GRAVE:
-            self._buried = self.number
         place = (table, key)
         self._latest.pop(place, None)
         names, value = self._names[table], self._values[table](key)
         if isinstance(value, Iterator):
             self.number += _PARTS_MAX
         self._latest[place] = self.number
+        if table == GRAVE or (table == TOPIC and value is None):
+            self._deleted = self.number
         if value is not None:
             self._gone.pop(place, None)
             if key not in names:
@@ -134,7 +135,7 @@ class Journal:
         """
         if number >= self.number:
             return
-        is_all, buried = number <= self._floor, self.number
+        is_all, deleted = number <= self._floor, self.number
         # Two lists, and no tuples: half a million of these would take 20 ms at once.
         places = self._newer(number) if number else zip(list(self._latest), list(self._latest.values()), strict=True)
         changes: list[object] = [self._everything()] if is_all else []
@@ -151,10 +152,10 @@ class Journal:
             if now_at != at:
                 if place in self._kept_behind:
                     continue
-                graves = self._graves(buried)
-                changes += graves
-                weight += len(graves)
-                buried = max(buried, self._buried)
+                deletions = self._deletions(deleted)
+                changes += deletions
+                weight += len(deletions)
+                deleted = max(deleted, self._deleted)
             value = self._values[place[0]](place[1])
             for part in value if isinstance(value, Iterator) else (value,):
                 if weight >= _BATCH and last > told:
@@ -170,11 +171,13 @@ class Journal:
         if changes:
             yield max(last, number + 1), changes
 
-    def _graves(self, number: int) -> list[Change]:
-        """Return the deletions of topics after this number, oldest first."""
-        if self._buried <= number:
+    def _deletions(self, number: int) -> list[Change]:
+        """Return the graves and nulls of topics after this number, oldest first."""
+        if self._deleted <= number:
             return []
-        return [[*place, self._values[GRAVE](place[1])] for place, _ in self._newer(number) if place[0] == GRAVE]
+        newer = [place for place, _ in self._newer(number) if place[0] in (GRAVE, TOPIC)]
+        changes: list[Change] = [[*place, self._values[place[0]](place[1])] for place in newer]
+        return [change for change in changes if change[0] == GRAVE or change[2] is None]
 
     def _newer(self, number: int) -> Iterator[tuple[tuple[str, str], int]]:
         places, numbers = [], []

@@ -46,6 +46,7 @@ class Deleting:
         self._on_failed = on_failed
         self._topics: dict[str, int] = {}  # of which folders may be there, with the number of the deletion
         self._is_running = False
+        self._has_failed = False
         self._walk: Iterator[QueueBase | None] | None = None  # over the table, before the job
         self._kept_listeners: list[Callable[[], None]] = []
         self._deleted_listeners: list[Callable[[str], None]] = []
@@ -104,8 +105,15 @@ class Deleting:
             self._is_running = False
         return False
 
-    def complete(self) -> None:
-        """Carry out the jobs that are prepared or under way; blocks, only while a store closes."""
+    def complete(self, durable_end: int) -> None:
+        """Carry out every deletion that was asked for, with one attempt; blocks, only while a store closes."""
+        self._finish()
+        if self.kept < self.asked and not self._has_failed:  # asked for while a job was under way
+            self.go_on(durable_end)
+            self._finish()
+
+    def _finish(self) -> None:
+        """Carry out the jobs that are prepared or under way."""
         while self._walk is not None:
             self.go_on(0)
         while self._is_running:
@@ -122,8 +130,8 @@ class Deleting:
             self._remove(topics)
             for listener in self._kept_listeners:
                 listener()
-        elif not isinstance(error, DiskFullError):
-            self._on_failed(error)
+        else:
+            self._note_failure(error)
 
     def _remove(self, topics: dict[str, int]) -> None:
         """Submit the next job for the folders of these topics, whose deletion is durable."""
@@ -148,8 +156,7 @@ class Deleting:
     def _removed(self, topics: dict[str, int], left: list[bool], error: StoreError | None) -> None:
         self._is_running = False
         if error is not None:
-            if not isinstance(error, DiskFullError):
-                self._on_failed(error)
+            self._note_failure(error)
             return
         if not left:
             topic, number = next(iter(topics.items()))
@@ -158,3 +165,8 @@ class Deleting:
                 del self._topics[topic]
         if self.kept == self.asked:  # else a later deletion goes first
             self._remove(topics)
+
+    def _note_failure(self, error: StoreError) -> None:
+        if not isinstance(error, DiskFullError):
+            self._has_failed = True
+            self._on_failed(error)

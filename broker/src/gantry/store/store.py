@@ -341,7 +341,7 @@ class Store:
             if self.failed is None:
                 self._flush.finish()
             self._parts.background.flusher.drain()
-            self.deleting.complete()
+            self.deleting.complete(self.durable_end)
             self._checkpoint.complete()
             if self.failed is None and not self.deleting.is_pending:
                 self._close_in_order(is_settled)
@@ -377,7 +377,7 @@ class Store:
             return None
         self._flush.finish()
         self.retention.dropping.tick()
-        self.deleting.complete()
+        self.deleting.complete(self.durable_end)
         self._checkpoint.complete()
         for _ in range(_DRAINS):
             self._parts.background.housekeeper.drain()
