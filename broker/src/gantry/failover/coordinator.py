@@ -25,7 +25,7 @@ from gantry.errors import OutcomeUnknownError
 from gantry.failover.agreement import differences, weakest
 from gantry.failover.decide import Blocked, Bootstrap, Decision, Force, Policy, Promote, Recover, Seal, Wait, decide
 from gantry.failover.notes import Notes
-from gantry.failover.standing import HandOver
+from gantry.failover.standing import HandOver, is_admitted
 from gantry.replication import operations
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import disk_of
@@ -256,8 +256,7 @@ class Coordinator:
     def _with_newcomers(self, record: RegisterRecord, states: dict[int, MemberState]) -> RegisterRecord:
         """Return the record with every unused disk admitted that it does not know yet."""
         for ordinal, state in states.items():
-            known = record.store(ordinal)
-            if state.is_unused and (known is None or known.uid != state.store_uid):
+            if state.is_unused and not is_admitted(state, record):
                 admitted = operations.admit(record, ordinal, state.store_uid)
                 record = record if isinstance(admitted, Denied) else admitted
         return record

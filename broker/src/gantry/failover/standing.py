@@ -112,9 +112,7 @@ def is_linked_late(record: RegisterRecord, states: Collection[MemberState], min_
 
 def is_electable(state: MemberState, record: RegisterRecord) -> bool:
     """Return whether this member has all that was acknowledged: in sync, on its disk, up to the confirm floor."""
-    store = record.store(state.member.ordinal)
-    is_known = store is not None and store.uid == state.store_uid
-    return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
+    return is_admitted(state, record) and state.member in record.in_sync and state.log_end >= record.confirm_floor
 
 
 def furthest(
@@ -145,13 +143,7 @@ def set_of_next(
     if len(members) >= min_in_sync:
         return members
     lost = {state.member.ordinal for state in states if not is_electable(state, record)}
-    return members | {each for each in record.in_sync if each.ordinal not in lost and _is_on_disk(each, record)}
-
-
-def _is_on_disk(member: Member, record: RegisterRecord) -> bool:
-    """Return whether the disk that this incarnation had is the one that the register knows under its ordinal."""
-    store = record.store(member.ordinal)
-    return store is not None and store.disk == disk_of(member.incarnation)
+    return members | {each for each in record.in_sync if each.ordinal not in lost and record.has_disk(each)}
 
 
 def is_burdened(state: MemberState, record: RegisterRecord) -> bool:
@@ -186,8 +178,7 @@ def have_all_lost(states: Collection[MemberState], record: RegisterRecord) -> bo
 
 def is_admitted(state: MemberState, record: RegisterRecord) -> bool:
     """Return whether the register knows the disk of this member."""
-    store = record.store(state.member.ordinal)
-    return store is not None and store.uid == state.store_uid
+    return record.disk_number(state.member.ordinal, state.store_uid) is not None
 
 
 def is_same_disk(one: Member, other: Member) -> bool:

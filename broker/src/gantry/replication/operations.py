@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
-from gantry.replication.members import DISKS_MAX, MEMBERS_MAX, NUMBER_MAX, SyncSet, disk_of, format_set
+from gantry.replication.members import DISKS_MAX, MEMBERS_MAX, NUMBER_MAX, SyncSet, format_set
 from gantry.replication.record import Holder, MemberDisk, Phase, RegisterRecord
 from gantry.replication.terms import LeaderTerms, Terms
 
@@ -52,11 +52,8 @@ def change_set(
         return Denied(f"{format_set(target)} would be fewer than minInSync {min_in_sync}")
     if me.member not in target or len({member.ordinal for member in target}) != len(target):
         return Denied(f"{format_set(target)} is no set that {me} could lead")
-    for member in target - base:
-        store = record.store(member.ordinal)
-        if store is None or store.disk != disk_of(member.incarnation):
-            return Denied(f"{member} is not on the disk that was admitted for ordinal {member.ordinal}")
-    return replace(record, in_sync=target, set_version=record.set_version + 1)
+    strange = _on_other_disks(record, target - base)
+    return strange or replace(record, in_sync=target, set_version=record.set_version + 1)
 
 
 def take_next_epoch(
@@ -131,11 +128,8 @@ def promote(
         return Denied(f"{chosen} is not in {format_set(in_sync)}")
     if record.phase is Phase.SEALED and not in_sync <= record.in_sync:
         return Denied(f"{format_set(in_sync)} are not all in the sealed set {format_set(record.in_sync)}")
-    for member in in_sync:
-        store = record.store(member.ordinal)
-        if store is None or store.disk != disk_of(member.incarnation):
-            return Denied(f"{member} is not on the disk that was admitted for ordinal {member.ordinal}")
-    return replace(
+    strange = _on_other_disks(record, in_sync)
+    return strange or replace(
         record, phase=Phase.ACTIVE, holder=chosen, in_sync=in_sync, set_version=record.set_version + 1,
         leader_terms=_said(record, terms),
     )  # fmt: skip
@@ -147,11 +141,8 @@ def force(record: RegisterRecord, chosen: Holder, log_end: int, terms: Terms | N
     """
     if record.phase is not Phase.SEALED:
         return Denied(f"the group is {record.phase.value}")
-    store = record.store(chosen.member.ordinal)
-    if store is None or store.disk != disk_of(chosen.member.incarnation):
-        return Denied(f"{chosen.member} is not on the disk that was admitted for ordinal {chosen.member.ordinal}")
     alone = frozenset({chosen.member})
-    return replace(
+    return _on_other_disks(record, alone) or replace(
         record, phase=Phase.ACTIVE, holder=chosen, in_sync=alone, set_version=record.set_version + 1,
         confirm_floor=min(record.confirm_floor, log_end), leader_terms=_said(record, terms),
     )  # fmt: skip
@@ -183,6 +174,14 @@ def remove(record: RegisterRecord, ordinal: int) -> RegisterRecord | Denied:
         return Denied(f"ordinal {ordinal} is in {format_set(record.in_sync)}")
     former = dict(record.stores).get(ordinal)
     return record if former is None else _with_store(record, ordinal, MemberDisk("", former.disk))
+
+
+def _on_other_disks(record: RegisterRecord, members: SyncSet) -> Denied | None:
+    """Return why these members may not be in the set; None when each is on the disk that was admitted for it."""
+    strange = next((member for member in sorted(members) if not record.has_disk(member)), None)
+    if strange is None:
+        return None
+    return Denied(f"{strange} is not on the disk that was admitted for ordinal {strange.ordinal}")
 
 
 def _said(record: RegisterRecord, terms: Terms | None) -> LeaderTerms | None:

@@ -30,6 +30,7 @@ from gantry.replication.members import (
     NUMBER_MAX,
     Member,
     SyncSet,
+    disk_of,
     format_set,
     parse_member,
     parse_set,
@@ -97,6 +98,16 @@ class RegisterRecord:
     def store(self, ordinal: int) -> MemberDisk | None:
         """Return the disk of an ordinal; None when it has none."""
         return next((store for other, store in self.stores if other == ordinal and store.uid), None)
+
+    def disk_number(self, ordinal: int, store_uid: str) -> int | None:
+        """Return the number of the ordinal's disk; None when the ordinal has another disk, or none."""
+        store = self.store(ordinal)
+        return store.disk if store is not None and store.uid == store_uid else None
+
+    def has_disk(self, member: Member) -> bool:
+        """Return whether this incarnation is on the disk that was admitted for its ordinal."""
+        store = self.store(member.ordinal)
+        return store is not None and store.disk == disk_of(member.incarnation)
 
     @property
     def last_led(self) -> LeaderTerms | None:

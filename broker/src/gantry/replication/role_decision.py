@@ -65,12 +65,6 @@ class Stand(NamedTuple):
 RoleDecision = Lead | Claim | Follow | Stand
 
 
-def disk_in(record: RegisterRecord, ordinal: int, store_uid: str) -> int | None:
-    """Return the number that the register gave this disk; None when it does not know the disk."""
-    store = record.store(ordinal)
-    return store.disk if store is not None and store.uid == store_uid else None
-
-
 def decide_role(record: RegisterRecord | None, known: OwnState) -> RoleDecision:
     """Return the member's role. record: None when there is no register."""
     if record is None:
@@ -81,8 +75,7 @@ def decide_role(record: RegisterRecord | None, known: OwnState) -> RoleDecision:
             f"this folder is of the cluster {known.cluster_uid}, the register of {record.cluster_uid}; "
             "choose another folder, or empty it"
         )
-    disk = disk_in(record, member.ordinal, known.store_uid)
-    if disk is None or disk != disk_of(member.incarnation):
+    if record.disk_number(member.ordinal, known.store_uid) != disk_of(member.incarnation):
         return Stand(f"the register does not know the disk of ordinal {member.ordinal} yet")
     holder = record.holder
     if record.phase is not Phase.ACTIVE or holder is None:

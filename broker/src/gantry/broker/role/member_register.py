@@ -27,7 +27,7 @@ from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import OutcomeUnknownError
 from gantry.replication.record import RegisterRecord
 from gantry.replication.register import RegisterConflictError, RegisterError, Seen
-from gantry.replication.role_decision import Claim, Follow, Lead, Stand, decide_role, disk_in
+from gantry.replication.role_decision import Claim, Follow, Lead, Stand, decide_role
 
 if TYPE_CHECKING:
     from gantry.broker.role.membership import Membership
@@ -113,7 +113,7 @@ class MemberRegister:
 
     def new_number(self, record: RegisterRecord) -> int | None:
         """Return the number that the record gives this member's disk, when the member has another one; else None."""
-        number = disk_in(record, self.member.place, self.member.identity.store_uid)
+        number = record.disk_number(self.member.place, self.member.identity.store_uid)
         return None if number == self.member.term_promise.disk else number
 
     def hurry(self) -> None:
