@@ -330,7 +330,6 @@ async def test_a_slave_finds_a_place_however_many_connections_are_silent() -> No
         play.master.log += b"record"
         play.slave_links.wake()
         await until(lambda: play.slave.copy == play.master.log)
-        assert not play.slave_links.refused
         for _, writer in silent[LINKS_MAX:]:
             writer.close()
 

@@ -14,7 +14,27 @@ from gantry.wire.ha import Ack
 _AGAIN_S = 1.0
 
 
-class MasterEnd(Protocol):
+class SlaveNews(Protocol):
+    """Receives what slaves send, on the loop; a slave is named by its place in the group."""
+
+    def acked(self, place: int, ack: Ack) -> None:
+        """Note what a slave has acknowledged."""
+        ...
+
+    def commits(self, body: bytes) -> None:
+        """Apply consumer offsets that were committed on a slave; ValueError when they are invalid."""
+        ...
+
+    def promised(self, place: int, epoch: int) -> None:
+        """Note that the slave has the promise of this epoch on its disk; it takes no more records of this one."""
+        ...
+
+    def went(self, place: int, is_leaving: bool) -> None:
+        """Note that a slave's link ended."""
+        ...
+
+
+class MasterEnd(SlaveNews, Protocol):
     """What the links call in the broker; all on the loop."""
 
     @property
@@ -52,22 +72,6 @@ class MasterEnd(Protocol):
 
     def is_waited_for(self, place: int) -> bool:
         """Return whether writes are confirmed, or accepted, only with this slave."""
-        ...
-
-    def acked(self, place: int, ack: Ack) -> None:
-        """Note what a slave has acknowledged."""
-        ...
-
-    def commits(self, body: bytes) -> None:
-        """Apply consumer offsets that were committed on a slave; ValueError when they are invalid."""
-        ...
-
-    def promised(self, place: int, epoch: int) -> None:
-        """Note that the slave has the promise of this epoch on its disk; it takes no more records of this one."""
-        ...
-
-    def went(self, place: int, is_leaving: bool) -> None:
-        """Note that a slave's link ended."""
         ...
 
 

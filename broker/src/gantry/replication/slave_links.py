@@ -59,7 +59,6 @@ class SlaveLinks:
         pacing: CatchUpPacing,
         rules: LinkRules,
     ) -> None:
-        self.refused = 0
         self.catch_up_pacing = pacing
         self.rules = rules
         self._keys = keys
@@ -135,7 +134,6 @@ class SlaveLinks:
         if len(self._links) >= LINKS_MAX and (silent := [link for link in self._links if link not in known]):
             silent[0].end("too many connections, and this one has not authenticated")
         if self._is_closing or len(self._links) >= LINKS_MAX:
-            self.refused += 1
             return False
         self._links[link] = None
         return True

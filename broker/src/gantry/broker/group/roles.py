@@ -12,7 +12,6 @@ from gantry.broker.role.master_role import MasterRole
 from gantry.broker.role.mastership import Mastership
 from gantry.broker.role.membership import Membership
 from gantry.broker.role.register_watcher import RegisterWatcher, WatcherHooks
-from gantry.broker.role.slave_feed import GroupFacts
 from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
@@ -151,7 +150,6 @@ def make_watcher(
             role.settled,
         )
     outside = WatcherHooks(
-        role.step_down,
         restart,
         registration.complaints.say,
         lambda epoch: registration.stand_as(member.place + 1, epoch),
@@ -189,8 +187,7 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
         if member.has_register:
             shared.registration.stand_as(member.place + 1, epoch)
 
-    facts = GroupFacts(config.name, member)
-    role = MasterRole(shared.store, mastership, tables, gate, config, facts, ended)
+    role = MasterRole(shared.store, mastership, tables, gate, config, member, ended)
     epoch, pacing = mastership.tracker.epoch, CatchUpPacing(machine.wanted_s)
     rules = LinkRules(BEAT_S, LINK_S, lambda: True)
     if member.has_register:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 # Of a frame of a slave's, which may have 256 KiB (`wire.ha`): an offset takes 30 bytes at most, a key as much as 16.
 _OFFSETS_A_FRAME, _OFFSETS_A_KEY = 4000, 16
 
+
 class ForwardedCommits:
     """Loop thread only.  `away`: queue -> offset by topic@group, of commits that the master does not have yet."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gantry.append.admit import WriteGate
 from gantry.broker.role.role_metrics import RoleMetrics
-from gantry.broker.role.slave_feed import GroupFacts, SlaveFeed
+from gantry.broker.role.slave_feed import SlaveFeed
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import Refusal
 from gantry.metadata import journal as journals
@@ -32,6 +32,7 @@ from gantry.wire.ha import Ack
 
 if TYPE_CHECKING:
     from gantry.broker.role.mastership import Mastership
+    from gantry.broker.role.membership import Membership
     from gantry.metadata.groups import Groups
     from gantry.metadata.topics import Topics
     from gantry.replication.members import SyncSet
@@ -80,7 +81,7 @@ class MasterRole:
         tables: ReplicatedTables,
         gate: WriteGate,
         config: BrokerConfig,
-        facts: GroupFacts,
+        member: Membership,
         ended: Callable[[int], None],
     ) -> None:
         """ended: called in the turn in which this master is sealed, with the epoch that ended its own."""
@@ -104,7 +105,7 @@ class MasterRole:
         self._delays: object = None
         self._tail_listeners: list[Callable[[], None]] = []
         self._promise_asked: tuple[int, asyncio.Future[None]] | None = None  # of which slave
-        self.feed = SlaveFeed(store, mastership, self._journal, facts, self)
+        self.feed = SlaveFeed(store, mastership, self._journal, config.name, member, self, self.number_touched)
 
     def wire(self, slave_links: SlaveLinks) -> None:
         """Connect the links, which read from `feed`; nothing listens yet."""

@@ -40,14 +40,12 @@ if TYPE_CHECKING:
 class WatcherHooks:
     """Functions of the broker that the watcher calls.
 
-    step_down        stop as a master, with the epoch that ended its own
     restart          start again in this process, for this reason
     say              log this cause and text, at most once a minute
     stand_as_slave   register at the name servers as a slave of this epoch
     is_stalled       whether the disk hangs, so that another member should lead
     """
 
-    step_down: Callable[[int], None]
     restart: Callable[[str], None]
     say: Callable[[str, str], object]
     stand_as_slave: Callable[[int], None]
@@ -123,7 +121,7 @@ class RegisterWatcher:
     def lose(self) -> None:
         """Step down, and read the register often: this member is not the master any more."""
         if self._leads:
-            self._outside.step_down(self._register.member.epochs.last_epoch + 1)
+            self._role.step_down(self._register.member.epochs.last_epoch + 1)
         self._register.expect_master()
 
     async def _look(self) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from gantry.replication.handshake import Hello, MasterStatus, No, Welcome, judge, tail_range
-from gantry.wire.ha import Ack
+from gantry.replication.link_ends import SlaveNews
 
 if TYPE_CHECKING:
     from gantry.broker.role.mastership import Mastership
@@ -17,52 +16,29 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
 
 
-class SlaveNews(Protocol):
-    """Receives what slaves send; a slave is named by its place in the group."""
-
-    def acked(self, place: int, ack: Ack) -> None:
-        """Note a slave's acknowledgement of the log and of metadata."""
-        ...
-
-    def commits(self, body: bytes) -> None:
-        """Take over offsets that were committed at a slave, as JSON."""
-        ...
-
-    def promised(self, place: int, epoch: int) -> None:
-        """Note that a slave has the promise of this epoch on its disk."""
-        ...
-
-    def went(self, place: int, is_leaving: bool) -> None:
-        """Note that a slave's link ended; is_leaving: the slave announced it."""
-        ...
-
-    def number_touched(self) -> None:
-        """Give numbers to the changes of metadata that were only gathered so far."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class GroupFacts:
-    """The group's name and this member."""
-
-    group: str
-    member: Membership
-
-
 class SlaveFeed:
     """The input of the links; implements `replication.link_ends.MasterEnd`."""
 
     def __init__(
-        self, store: Store, mastership: Mastership, journal: Journal, facts: GroupFacts, news: SlaveNews
+        self,
+        store: Store,
+        mastership: Mastership,
+        journal: Journal,
+        group: str,
+        member: Membership,
+        news: SlaveNews,
+        number_touched: Callable[[], None],
     ) -> None:
+        """number_touched: gives numbers to the changes of metadata that were only gathered so far."""
         self._store = store
         self._tracker = mastership.tracker
         self._clock = mastership.clock
         self._journal = journal
-        self._facts = facts
+        self._group = group
+        self._member = member
         self.is_waited_for = self._tracker.is_waited_for
         self.acked, self.commits, self.promised, self.went = news.acked, news.commits, news.promised, news.went
-        self._number_touched = news.number_touched
+        self._number_touched = number_touched
 
     @property
     def marks(self) -> tuple[int, int, int]:
@@ -72,10 +48,10 @@ class SlaveFeed:
 
     def _standing(self) -> MasterStatus:
         written, _, log_start = self.marks
-        member, settings = self._facts.member, self._store.settings
+        member, settings = self._member, self._store.settings
         return MasterStatus(
             member.identity.cluster_uid,
-            self._facts.group,
+            self._group,
             member.identity.store_uid,
             self._tracker.epoch,
             member.epochs,
