@@ -130,12 +130,19 @@ class Coordinator:
         self._told: Decision | None = None
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
 
-    async def run(self, period_s: float = 1.0) -> None:
-        """Run a round every `period_s` until cancelled."""
+    async def run(self, period_s: float = 0.0) -> None:
+        """Run a round every `period_s`, 0: as the members' terms say, until cancelled, or until the register has the
+        id of another cluster.
+        """
         while True:
             begun_s = self._clock.monotonic()
             decision = await self.round()
-            await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
+            if self.cluster_uid not in ("", self._group.cluster_uid):
+                return
+            if not self._acts():
+                decision = Wait("another coordinator acts")
+            every_s = period_s or self.timers.poll_every_s
+            await asyncio.sleep(pause_s(decision, every_s, begun_s, self._clock.monotonic()))
 
     async def round(self) -> Decision:
         """Run one round and return its decision."""
@@ -219,15 +226,10 @@ class Coordinator:
         return promised if is_there else state
 
     def _ours(self, state: MemberState | None, ordinal: int) -> MemberState | None:
-        return state if state is not None and self._is_ours(state, ordinal) else None
-
-    def _is_ours(self, state: MemberState, ordinal: int) -> bool:
-        """Return whether this is the member that was asked; its address may belong to another process by now."""
-        return (
-            state.member.ordinal == ordinal
-            and state.group == self._group.name
-            and state.cluster_uid in ("", self._group.cluster_uid)
-        )
+        """Return the state if it is of the member that was asked; its address may belong to another process by now."""
+        if state is None or (state.member.ordinal, state.group) != (ordinal, self._group.name):
+            return None
+        return state if state.cluster_uid in ("", self._group.cluster_uid) else None
 
     def _carried_out(
         self, decision: Decision, record: RegisterRecord | None, now: dict[int, MemberState]

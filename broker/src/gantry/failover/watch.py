@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
-from gantry.failover.coordinator import Coordinator, Group, always, pause_s
+from gantry.failover.coordinator import Coordinator, Group, always
 from gantry.failover.decide import Blocked, Decision, Policy, Wait
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register, RegisterDamagedError, Seen
@@ -69,21 +69,9 @@ class Watch:
             uid = await self._settle()
             members = self._members(uid)
             try:
-                await self._rounds(self._coordinator(uid, members), uid)
+                await self._coordinator(uid, members).run()
             finally:
                 await members.close()
-
-    async def _rounds(self, coordinator: Coordinator, uid: str) -> None:
-        """Run rounds until the register has another cluster id than the one used here."""
-        while True:
-            begun_s = self._clock.monotonic()
-            decision = await coordinator.round()
-            if coordinator.cluster_uid not in ("", uid):
-                return
-            if not self._acts():
-                decision = Wait("another coordinator acts")
-            period_s = coordinator.timers.poll_every_s
-            await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
 
     async def _settle(self) -> str:
         """Return the cluster's id: the register's, the configured one, the members' one, or a new one."""
