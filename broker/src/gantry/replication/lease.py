@@ -20,7 +20,6 @@ token is read again for each request, because the kubelet replaces it.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import ssl
 from collections.abc import Callable, Mapping
@@ -127,15 +126,8 @@ class LeaseRegister:
     async def _ask(self, method: str, url: str, wanted: Mapping[str, object] | None) -> tuple[int, bytes]:
         if self._session is None:
             self._session = aiohttp.ClientSession()
-        patience, begun_s = self._reading if wanted is None else self._writing, asyncio.get_running_loop().time()
-        try:
-            async with asyncio.timeout(patience.timeout_s):
-                answer = await self._answer(method, url, wanted)
-        except TimeoutError:
-            patience.missed()
-            raise
-        patience.answered(asyncio.get_running_loop().time() - begun_s)
-        return answer
+        patience = self._reading if wanted is None else self._writing
+        return await patience.wait(self._answer(method, url, wanted))
 
     async def _answer(self, method: str, url: str, wanted: Mapping[str, object] | None) -> tuple[int, bytes]:
         assert self._session is not None

@@ -16,12 +16,15 @@ Each call ends within a bounded time.
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import asyncio
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol, TypeVar
 
 from gantry.errors import GantryError
 from gantry.replication.record import RegisterRecord
 
 _DOUBLED = 2
+_Found = TypeVar("_Found")
 
 
 class RegisterError(GantryError):
@@ -60,6 +63,18 @@ class Patience:
     def __init__(self, least_s: float) -> None:
         self.timeout_s = least_s
         self._least_s = least_s
+
+    async def wait(self, access: Awaitable[_Found]) -> _Found:
+        """Return the result of one access; TimeoutError when there was none in time."""
+        begun_s = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                found = await access
+        except TimeoutError:
+            self.missed()
+            raise
+        self.answered(asyncio.get_running_loop().time() - begun_s)
+        return found
 
     def answered(self, took_s: float) -> None:
         """Note that an answer came after so many seconds."""

@@ -99,16 +99,11 @@ class FileRegister:
         )
 
     async def _within_patience(self, job: Callable[[], Seen | None]) -> Seen | None:
-        patience, begun_s = self._patience, asyncio.get_running_loop().time()
-        within_s = patience.timeout_s
+        within_s = self._patience.timeout_s
         try:
-            async with asyncio.timeout(within_s):
-                found = await self._run(partial(self._with_lock, job))
+            return await self._patience.wait(self._run(partial(self._with_lock, job)))
         except TimeoutError as error:
-            patience.missed()
             raise OutcomeUnknownError(f"{self._path}: the disk did not answer within {within_s:g} s") from error
-        patience.answered(asyncio.get_running_loop().time() - begun_s)
-        return found
 
     def _with_lock(self, job: Callable[[], Seen | None]) -> Seen | None:
         try:
