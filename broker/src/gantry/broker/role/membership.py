@@ -166,37 +166,25 @@ def expect(member: Membership, disk: Disk, root: str) -> None:
     point = recoverypoint.load(disk, root)
     expected = member.term_promise.expect(0 if point is None else point.flushed)
     if expected != member.term_promise:
-        term_promise.save(disk, root, expected)
-        member.term_promise = expected
+        _save(member, disk, root, expected)
 
 
 def begin(member: Membership, disk: Disk, root: str, beginning: Beginning) -> None:
     """Note that the store is open, and count a loss of the former process, durably."""
-    begun = member.term_promise.begin(beginning)
-    term_promise.save(disk, root, begun)
-    member.term_promise = begun
+    _save(member, disk, root, member.term_promise.begin(beginning))
 
 
 def end(member: Membership, disk: Disk, root: str, ending: Ending) -> None:
     """Note that the store is closed, and how the process ended."""
-    ended = member.term_promise.end(ending)
-    term_promise.save(disk, root, ended)
-    member.term_promise = ended
+    _save(member, disk, root, member.term_promise.end(ending))
 
 
 def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) -> int:
     """Begin the next epoch of a static master over a log from `start` to `end`. Return the epoch, which is on
     the disk.
     """
-    table = member.epochs
-    epoch = max(table.last_epoch, member.promised) + 1
-    if table.entries:
-        begun = table.within(end).forget_before(start).begin(epoch, end)
-    else:
-        # A log that was never replicated counts as one epoch, so that a copy of its beginning matches it.
-        begun = table.begin(epoch, start)
-    member_files.save_epochs(disk, root, begun)
-    member.epochs = begun
+    epoch = max(member.epochs.last_epoch, member.promised) + 1
+    _begin_epoch(member, disk, root, epoch, (start, end))
     return epoch
 
 
@@ -204,15 +192,18 @@ def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int
     """Begin the epoch that the register gave this member over a log with these ends; everything is on the disk at
     return.
     """
-    promised_now = member.term_promise.promising(epoch)
-    term_promise.save(disk, root, promised_now)
-    member.term_promise = promised_now
+    _save(member, disk, root, member.term_promise.promising(epoch))
     if member.identity.cluster_uid != cluster_uid:
         identity = replace(member.identity, cluster_uid=cluster_uid)
         member_files.save_identity(disk, root, identity)
         member.identity = identity
+    _begin_epoch(member, disk, root, epoch, ends)
+
+
+def _begin_epoch(member: Membership, disk: Disk, root: str, epoch: int, ends: tuple[int, int]) -> None:
     start, end = ends
     table = member.epochs.within(end).forget_before(start)
+    # A log that was never replicated counts as one epoch, so that a copy of its beginning matches it.
     begun = table.begin(epoch, end if table.entries else start)
     member_files.save_epochs(disk, root, begun)
     member.epochs = begun
@@ -220,9 +211,13 @@ def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int
 
 def take_number(member: Membership, disk: Disk, root: str, number: int) -> None:
     """Store the number that the register gave this disk."""
-    numbered = replace(member.term_promise, disk=number)
-    term_promise.save(disk, root, numbered)
-    member.term_promise = numbered
+    _save(member, disk, root, replace(member.term_promise, disk=number))
+
+
+def _save(member: Membership, disk: Disk, root: str, intended: TermPromise) -> None:
+    """Write promise and incarnation; the member has them when they are on the disk."""
+    term_promise.save(disk, root, intended)
+    member.term_promise = intended
 
 
 def _uid(chance: random.Random) -> str:
