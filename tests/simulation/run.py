@@ -4,6 +4,7 @@
     PYTHONPATH=tests python -m simulation.run --hours 0.1          as many as fit, from a new seed on
     PYTHONPATH=tests python -m simulation.run --seeds 17 --trace   the story of one
     ... --kind group --seeds 17                                    of one kind only (see KINDS), else all
+    ... --links 3/2/both/4.7 --seeds 4                             of kind `linked`, with these links (`slowplan.Links`)
     ... --coverage --hours 0.1                                     and how much of the storeys that must not lose
                                                                    anything was run
 
@@ -44,7 +45,7 @@ from simulation.plan import Outcome, Run
 from simulation.popplan import PopRun
 from simulation.registerplan import RegisterRun
 from simulation.sidesplan import SidesRun
-from simulation.slowplan import LinkedRun, SlowRun
+from simulation.slowplan import LinkedRun, Links, SlowRun
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
 from simulation.termsplan import TermsRun
@@ -76,9 +77,9 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def play(kind: str, seed: int) -> Outcome | str:
+def play(kind: str, seed: int, links: Links | None = None) -> Outcome | str:
     """One run, or why it is red."""
-    run = KINDS[kind](seed)
+    run = KINDS[kind](seed) if links is None else LinkedRun(seed, links)
     try:
         return run.play()
     except Broken as problem:
@@ -93,6 +94,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="simulation.run", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", help="FROM or FROM:TO")
     parser.add_argument("--kind", choices=[*KINDS, "all"], default="all", help="pair: static roles; group: register")
+    parser.add_argument("--links", type=Links.read, help="MEMBERS/MINIMUM/WAYS/SECONDS: kind linked, with these links")
     parser.add_argument("--hours", type=float, default=0.0, help="go on for so long")
     parser.add_argument("--trace", action="store_true", help="print the story of each run")
     parser.add_argument("--log", action="store_true", help="the brokers' own log lines on stderr")
@@ -105,12 +107,13 @@ def main() -> int:
     first, last = _range(given.seeds) if given.seeds else (int(time.time()), sys.maxsize)
     deadline = time.monotonic() + given.hours * 3600 if given.hours else float("inf")
     kinds = list(KINDS) if given.kind == "all" else [given.kind]
+    kinds = kinds if given.links is None else ["linked"]
     red = done = faults = lives = 0
     for seed in range(first, last + 1):
         for kind in kinds:
             if time.monotonic() > deadline:
                 break
-            outcome = play(kind, seed)
+            outcome = play(kind, seed, given.links)
             gc.collect()  # a world is a ring, with all its disks in it
             done += 1
             if isinstance(outcome, str):

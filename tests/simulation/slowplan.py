@@ -9,7 +9,8 @@ more than 99 of 100 of their calls end well, whatever is slow:
     the register                              answers reads, writes or both after 0.1 s to 20 s
 
 The group has one member more than it needs, and its timers are the default ones.  `LinkedRun` makes all links
-between the master and its slaves slow: a fault of the master's machine that only its slaves notice.
+between the master and its slaves slow: a fault of the master's machine that only its slaves notice.  What it draws may
+be given instead (`Links`).
 """
 
 from __future__ import annotations
@@ -129,11 +130,6 @@ class SlowRun(GroupRun):
             Fault(f"the register answers after {seconds:g} s", begin(seconds, seconds)),
         ]
 
-    def _of_all_links(self, leader: GroupMember, seconds: float) -> Fault:
-        slaves = [member.host for member in self.group.members if member is not leader]
-        ways = [way for slave in slaves for way in ((leader.host, slave), (slave, leader.host))]
-        return Fault(f"both ways of each slave's link take {seconds:g} s", lambda: self._delay(ways, seconds))
-
     def _ways_of(self, member: GroupMember) -> list[tuple[str, str]]:
         others = self.group.hosts | {f"10.0.{kind}.{number}" for kind in (1, 2) for number in range(7)}
         return [way for other in others - {member.host} for way in ((member.host, other), (other, member.host))]
@@ -143,13 +139,42 @@ class SlowRun(GroupRun):
             self.group.network.delay(*way, seconds)
 
 
+class Links(NamedTuple):
+    """Which links are how slow, in which group. ways: "both", "out" (from the master) or "in" (to it)."""
+
+    members: int
+    min_in_sync: int
+    ways: str
+    seconds: float
+
+    @classmethod
+    def read(cls, text: str) -> Links:
+        """Return what MEMBERS/MINIMUM/WAYS/SECONDS says, as "3/2/both/4.7"."""
+        members, least, ways, seconds = text.split("/")
+        return cls(int(members), int(least), ways, float(seconds))
+
+
 class LinkedRun(SlowRun):
     """One seed in which all links between the master and its slaves are slow, and nothing else is."""
 
+    def __init__(self, seed: int, links: Links | None = None) -> None:
+        self._links = links
+        super().__init__(seed)
+
     def _shape(self, shape: Shape) -> Shape:
+        shape = replace(super()._shape(shape), is_sync_master=True)
+        if self._links is not None:
+            return replace(shape, members=self._links.members, min_in_sync=self._links.min_in_sync)
         least = max(2, shape.min_in_sync)
-        members = max(shape.members, least + 1)
-        return super()._shape(replace(shape, is_sync_master=True, min_in_sync=least, members=members))
+        return replace(shape, min_in_sync=least, members=max(shape.members, least + 1))
 
     def _faults_of(self, leader: GroupMember) -> list[Fault]:
-        return [self._of_all_links(leader, self.world.chance.choice(SECONDS))]
+        if self._links is None:
+            return [self._of_all_links(leader, "both", self.world.chance.choice(SECONDS))]
+        return [self._of_all_links(leader, self._links.ways, self._links.seconds)]
+
+    def _of_all_links(self, leader: GroupMember, which: str, seconds: float) -> Fault:
+        slaves = [member.host for member in self.group.members if member is not leader]
+        ways = {"out": [(leader.host, slave) for slave in slaves], "in": [(slave, leader.host) for slave in slaves]}
+        ways["both"] = ways["out"] + ways["in"]
+        return Fault(f"{which}: each slave's link takes {seconds:g} s", lambda: self._delay(ways[which], seconds))

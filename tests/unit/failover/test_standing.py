@@ -7,7 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.failover.standing import PATIENCE_S_MAX, RESTARTS_MAX, heir_of_burdened, is_cut_off, is_serving, patience_s
+from gantry.failover.standing import (
+    PATIENCE_S_MAX,
+    RESTARTS_MAX,
+    heir_of_burdened,
+    is_cut_off,
+    is_linked_late,
+    is_serving,
+    patience_s,
+)
 from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, MemberDisk, RegisterRecord
@@ -61,6 +69,21 @@ def test_a_member_that_still_follows_counts_with_those_who_follow_nobody(members
     assert is_cut_off(record, [SHORT, *follow, *alone, back], least, members)
     copied = state(least, MemberRole.SLAVE, log_end=ACTIVE.confirm_floor - 1, confirmed=0)
     assert not is_cut_off(record, [SHORT, *follow, *alone, copied], least, members), "it is being copied"
+
+
+@pytest.mark.parametrize(("members", "least"), [(2, 1), (3, 2), (4, 3), (5, 3), (7, 2), (7, 4)])
+def test_late_links_are_a_reason_when_enough_others_have_what_was_confirmed(members: int, least: int) -> None:
+    record = larger(members, range(max(2, least)))  # the links of the others have ended: they are out of the set
+    late = state(0, MemberRole.MASTER, are_links_late=True)
+    others = [state(each, MemberRole.SLAVE) if each < least else state(each) for each in range(1, members)]
+    assert is_linked_late(record, [late, *others[:least]], least)
+    assert not is_linked_late(record, [state(0, MemberRole.MASTER), *others], least), "nothing is late"
+    assert not is_linked_late(record, [late, *others[: least - 1]], least), "one too few without the master"
+    copied = replace(others[least - 1], log_end=record.confirm_floor - 1)
+    assert not is_linked_late(record, [late, *others[: least - 1], copied], least), "the next one would copy it first"
+    other = replace(others[least - 1], store_uid="another disk")
+    assert not is_linked_late(record, [late, *others[: least - 1], other], least)
+    assert not is_linked_late(larger(members, [0]), [late, *others], least), "nobody may lead"
 
 
 def test_a_master_with_too_few_slaves_is_left_alone_while_everybody_follows_it() -> None:

@@ -233,11 +233,36 @@ def test_slow_disks_of_slaves_are_no_slow_links() -> None:
     assert not group.tracker.are_links_late(group.now_s), "the next master would wait for one of them as well"
 
 
-def test_a_master_whose_links_are_late_leads_on_where_its_slaves_are_too_few_without_it() -> None:
-    group = Group(2)
-    group.links_s = 4.0
-    group.run(30.0)
-    assert not group.tracker.are_links_late(group.now_s)
+def end_links(group: Group, places: range) -> None:
+    """Let the links of these slaves end, and not begin again."""
+    for place in places:
+        group.tracker.lose(place, is_leaving=False, now_s=group.now_s)
+        group.slaves_s[place], group.due[place] = NEVER, (NEVER, 0)
+    group.ways = [way for way in group.ways if way[1] not in places]
+
+
+@pytest.mark.parametrize(("members", "least"), [(3, 2), (5, 3), (7, 2), (7, 4)])
+def test_a_master_with_late_links_says_so_when_others_have_ended_and_few_slaves_are_left(
+    members: int, least: int
+) -> None:
+    group = Group(members, least)
+    group.links_s = 9.4
+    group.run(4.0)
+    end_links(group, range(least, members))  # they were silent for just long enough
+    group.run(6.0)
+    assert group.tracker.in_sync == [*range(least)]
+    assert group.tracker.are_links_late(group.now_s)
+
+
+def test_a_late_link_is_no_reason_while_another_slave_is_about_to_join() -> None:
+    group = Group()
+    end_links(group, range(2, 3))
+    group.links_s = 9.4
+    group.run(8.0)
+    assert group.tracker.in_sync == [0, 1] and group.tracker.are_links_late(group.now_s)
+    hello = Hello("", "broker-a", 2, "store-2", EpochTable(), 0, group.written, 0, 4096, 0, -1, "p")
+    assert not group.tracker.meet(hello, "here", group.now_s, 0)
+    assert not group.tracker.are_links_late(group.now_s), "it joins, and the late one leaves"
 
 
 def test_nobody_leaves_when_those_who_remain_could_not_confirm_either() -> None:

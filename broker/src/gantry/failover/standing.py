@@ -102,12 +102,16 @@ def is_cut_off(record: RegisterRecord, states: Collection[MemberState], min_in_s
 
 
 def is_linked_late(record: RegisterRecord, states: Collection[MemberState], min_in_sync: int) -> bool:
-    """Return whether the master says that its links make acknowledgements late, and those who are in sync are enough
-    without it.
+    """Return whether the master says that its links make acknowledgements late, and enough others could do without it.
+
+    One of them is electable.  A member whose late link has ended is out of the set and counts as well: the next master
+    has little to copy to one that has what was confirmed at the last renewal.
     """
     is_late = any(is_healthy(state, record) and state.are_links_late for state in states)
-    others = [state for state in states if state.me != record.holder and is_electable(state, record)]
-    return is_late and len(others) >= min_in_sync
+    others = [state for state in states if state.me != record.holder]
+    is_led = any(is_electable(state, record) for state in others)
+    able = [state for state in others if is_admitted(state, record) and state.log_end >= record.confirm_floor]
+    return is_late and is_led and len(able) >= min_in_sync
 
 
 def is_electable(state: MemberState, record: RegisterRecord) -> bool:

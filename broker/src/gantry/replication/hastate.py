@@ -9,7 +9,7 @@
     diskFull    there is no room for further messages; of any member
     terms       what its configuration says about the group (`terms`); missing: a member of the previous version
     diskLate    a master whose disk makes acknowledgements late, while enough of its slaves are in time
-    linksLate   a master whose links to its slaves make acknowledgements late, and enough slaves could do without it
+    linksLate   a master whose links to its slaves make acknowledgements late, so that fewer than minInSync are in time
 
 Both sides of the interface take the names from here.  Received numbers are checked against their bounds.
 """

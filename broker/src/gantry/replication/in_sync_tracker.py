@@ -250,13 +250,16 @@ class InSyncTracker:
         return is_late and self._well(None, now_s) - 1 >= self.rules.min_in_sync
 
     def are_links_late(self, now_s: float) -> bool:
-        """Return whether the links to our slaves make acknowledgements late, and the slaves could confirm without us.
+        """Return whether the links to slaves make acknowledgements late, and too few come in time.
 
-        The slaves' disks have no part in it: a next master would wait for them as well.
+        The slaves' disks have no part in it: a next master would wait for them as well.  A connected slave outside the
+        set that is in time joins soon.  Whether enough members could continue without us is for the coordinator to
+        say: it also hears a slave whose late link has ended, and which has left the set.
         """
-        late_s, there = self.rules.waits.late_s, self._there(None, now_s)
-        in_time = 1 + sum(slave.arrivals.late_s(now_s) < late_s for slave in there)
-        return in_time < self.rules.min_in_sync <= len(there)
+        there = self._there(None, now_s)
+        reached = [slave for slave in self.slaves.values() if slave.is_connected or slave in there]
+        late = sum(slave.arrivals.late_s(now_s) >= self.rules.waits.late_s for slave in reached)
+        return late > 0 and 1 + len(reached) - late < self.rules.min_in_sync
 
     def _is_gone(self, slave: Attendance, now_s: float) -> bool:
         return self._pace.must_leave(slave.silent_s(now_s), self.lag_s(slave, now_s))
