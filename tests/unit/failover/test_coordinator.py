@@ -110,6 +110,21 @@ async def test_a_decision_that_is_carried_out_and_not_answered_holds_up_no_round
     assert not any("refused" in each.reason for each in decisions if isinstance(each, Wait))
 
 
+async def test_a_silent_master_is_sealed_when_that_is_due_and_not_when_its_question_times_out() -> None:
+    group, clock = await led_group(), SimClock()
+    coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), group.register, group, clock, lambda _: None)
+    decision: Decision = Wait("", float("inf"))
+    while isinstance(decision, Wait) and decision.due_s - clock.monotonic() > 0.5:  # member 0 gives no answer at once
+        clock.advance(500)
+        decision = await coordinator.round()
+    assert isinstance(decision, Wait), decision
+    group.both, group.asked = asyncio.Event(), set()  # from here on it hangs
+    clock.advance(round(1000 * (decision.due_s - clock.monotonic())) + 1)
+    async with asyncio.timeout(HANG_S):
+        decision = await coordinator.round()
+    assert isinstance(decision, Seal)
+
+
 async def test_just_after_a_seal_nobody_waits_for_a_member_that_was_silent_for_a_whole_suspicion() -> None:
     group, clock = await led_group(), SimClock()
     coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), group.register, group, clock, lambda _: None)

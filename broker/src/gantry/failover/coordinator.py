@@ -2,7 +2,8 @@
 
 A round reads the register live, asks every member at once, while the group is sealed also for the promises that are
 missing, and carries one decision out by one compare-and-set on the version that it read.  A member that does not answer
-costs a round one time-out, however many questions it is asked.  When the write fails, the next round reads what became
+costs a round one time-out, however many questions it is asked, and one that did not answer the round before delays no
+decision that becomes due by time alone (`Wait.due_s`).  When the write fails, the next round reads what became
 of it.  So a coordinator may die at any point, run twice, or be late: the worst consequence is one unnecessary epoch.
 It holds no lock and takes part in no election of coordinators.
 
@@ -128,6 +129,7 @@ class Coordinator:
         self._answers: dict[int, MemberState] = {}  # the last one of each member
         self.policy, self.timers = weakest(group.policy, group.lease_duration_s, {})  # of the last round
         self._told: Decision | None = None
+        self._due_s = float("inf")  # when the last decision changes by time alone
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
 
     async def run(self, period_s: float = 0.0) -> None:
@@ -147,6 +149,7 @@ class Coordinator:
     async def round(self) -> Decision:
         """Run one round and return its decision."""
         decision = await self._once()
+        self._due_s = decision.due_s if isinstance(decision, Wait) else float("inf")
         if not self._acts():
             self._told = None
         elif decision != self._told:
@@ -205,12 +208,20 @@ class Coordinator:
         asked = {
             each: asyncio.ensure_future(self._ask(each, epoch if each in late else 0)) for each in self._group.ordinals
         }
+        silent = self._notes.silent() - left
         try:
-            await asyncio.gather(*(asking for ordinal, asking in asked.items() if ordinal not in left))
+            await asyncio.gather(*(asking for ordinal, asking in asked.items() if ordinal not in left | silent))
+            await self._wait_until_due([asked[ordinal] for ordinal in silent])
         finally:
             await _end(asked.values())
         answers = {each: asking.result() for each, asking in asked.items() if not asking.cancelled()}
         return {each: state for each, state in answers.items() if state is not None}
+
+    async def _wait_until_due(self, asking: Collection[asyncio.Future[MemberState | None]]) -> None:
+        """Wait for answers, but not longer than until the decision of the last round changes by time alone."""
+        if asking:
+            left_s = self._due_s - self._clock.monotonic()
+            await asyncio.wait(asking, timeout=None if left_s == float("inf") else max(0.0, left_s))
 
     async def _ask(self, ordinal: int, epoch: int) -> MemberState | None:
         """Return the member's state. epoch: what it has yet to promise; 0: nothing."""

@@ -115,6 +115,10 @@ class Notes:
         """Return the ordinals that have not answered the seal."""
         return [ordinal for ordinal in self._ordinals if ordinal not in self._sealed]
 
+    def silent(self) -> frozenset[int]:
+        """Return the ordinals that did not answer the last round."""
+        return frozenset(self._silent_since_s)
+
     def not_waited_for(self, now_s: float) -> frozenset[int]:
         """Return the ordinals whose answers a round of a sealed group does not wait for."""
         if self._unchanged_since_s is None or now_s - self._unchanged_since_s >= _HURRY_S:
