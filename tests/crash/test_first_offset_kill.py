@@ -1,11 +1,17 @@
-"""kill -9, or a power cut, right behind the answer to a group's first offset in a queue, or to a granted queue lock."""
+"""kill -9, or a power cut, right behind the answer to a group's first offset in a queue, or to a granted queue lock.
+
+Also of a master and its slave at once, where the slave leads afterwards.
+"""
 
 from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from gantry.leaves.frames import Command
 from gantry.metadata.offset_handlers import OffsetHandlers
@@ -15,6 +21,7 @@ from gantry.metadata.starts import GroupStarts
 from gantry.store.background import InlineBackground
 from gantry.store.statefile import JsonState
 from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.pairplay import Pair, until
 from testkit.process import GantryProcess
 from testkit.pullplay import PullPlay
 from testkit.rawclient import RawClient
@@ -36,6 +43,12 @@ def _sent(client: RawClient, bodies: list[bytes]) -> None:
         client.send("orders", 0, body)
         reply = client.reply()
         assert reply is not None and reply.code == 0
+
+
+def _is_taken(client: RawClient) -> bool:
+    client.send("orders", 0, b"one")
+    reply = client.reply()
+    return reply is not None and reply.code == 0
 
 
 def _locked(client: RawClient, member: str) -> list[Any]:
@@ -70,6 +83,59 @@ def test_a_granted_queue_is_its_owners_after_kill_9(tmp_path: Path) -> None:
         assert _locked(client, "other") == []
         assert len(_locked(client, "owner")) == 1
         process.stop()
+
+
+def _begun(client: RawClient, group: str = "readers") -> None:
+    _sent(client, [b"one"] * 3)
+    config = json.dumps({"groupName": group, "consumeEnable": True}).encode()
+    assert client.call(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config).code == 0
+    assert client.call(RequestCode.UPDATE_CONSUMER_OFFSET, {**_QUEUE, "commitOffset": "3"}).code == 0
+
+
+def _reset(client: RawClient) -> None:
+    fields = {"topic": "orders", "group": "readers", "timestamp": "0", "isForce": "true"}
+    assert client.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields).code == 0
+
+
+def _popped(client: RawClient) -> None:
+    mode = {"topic": "orders", "consumerGroup": "readers", "mode": "POP", "popShareQueueNum": 0}
+    assert client.call(RequestCode.SET_MESSAGE_REQUEST_MODE, {}, json.dumps(mode).encode()).code == 0
+
+
+def _offset(client: RawClient) -> str:
+    return str(client.call(RequestCode.QUERY_CONSUMER_OFFSET, _QUEUE).ext["offset"])
+
+
+def _modes(client: RawClient) -> bytes:
+    return bytes(client.call(RequestCode.GET_ALL_MESSAGE_REQUEST_MODE, {}).body)
+
+
+@pytest.mark.parametrize(
+    ("change", "holds"),
+    [
+        (lambda client: None, lambda client: _offset(client) == "3"),
+        (lambda client: _locked(client, "owner"), lambda client: _locked(client, "other") == []),
+        pytest.param(_reset, lambda client: _offset(client) == "0", marks=pytest.mark.slow),
+        pytest.param(_popped, lambda client: b"POP" in _modes(client), marks=pytest.mark.slow),
+    ],
+    ids=["first offset", "lock", "reset", "mode"],
+)
+def test_what_was_answered_is_on_the_slaves_disk_when_all_are_killed_and_it_leads(
+    tmp_path: Path, change: Callable[[RawClient], object], holds: Callable[[RawClient], bool]
+) -> None:
+    with Pair(tmp_path, config={"clients.offsets_save_s": "600"}) as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable()
+        with pair.client(0) as client:
+            _begun(client)
+            change(client)
+        pair.members[0].kill()
+        pair.members[1].kill()
+        pair.start(1, role="SYNC_MASTER", replication__min_in_sync="1")
+        with pair.client(1) as client:
+            until(lambda: _is_taken(client), "it leads")
+            assert holds(client)
 
 
 class _Member:

@@ -7,13 +7,15 @@ from hypothesis import strategies as st
 
 from gantry.replication.replica import Replica
 
-STEPS = st.lists(st.tuples(st.sampled_from(["append", "flush", "change", "keep", "confirm"]), st.integers(1, 50)))
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["append", "flush", "change", "free", "keep", "confirm"]), st.integers(1, 50))
+)
 
 
 @given(STEPS)
 def test_no_promise_goes_beyond_what_is_on_the_disk(steps: list[tuple[str, int]]) -> None:
     replica = Replica(100, 100, 40)
-    flushed, changes, kept, before = 100, [], 0, replica.ack
+    flushed, changes, kept, freed, before = 100, [], 0, 0, replica.ack
     for what, amount in steps:
         if what == "append":
             replica.append(replica.written, replica.written + amount)
@@ -23,6 +25,9 @@ def test_no_promise_goes_beyond_what_is_on_the_disk(steps: list[tuple[str, int]]
         elif what == "change":
             assert replica.change(replica.applied + amount)
             changes.append((replica.applied, replica.written))
+        elif what == "free":
+            freed = min(freed + amount, replica.applied)
+            replica.free(freed)
         elif what == "keep":
             kept = min(kept + amount, replica.applied)
             replica.keep(kept)
@@ -32,7 +37,7 @@ def test_no_promise_goes_beyond_what_is_on_the_disk(steps: list[tuple[str, int]]
         assert ack.held <= flushed <= ack.written == replica.written
         assert ack.metadata == kept
         for number, came_at in changes:
-            assert number <= kept or ack.held <= came_at, "records were promised without what they need"
+            assert number <= max(kept, freed) or ack.held <= came_at, "records were promised without what they need"
         assert ack.held >= before.held and ack.metadata >= before.metadata, "a promise was taken back"
         assert replica.confirmed <= replica.written
         before = ack

@@ -30,13 +30,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """The parts; `firsts` and `grants` are the saves of first offsets and of granted locks."""
+    """The parts; `firsts` and `grants` are the saves of first offsets and of granted locks, `owners` those that a slave
+    makes of all locks.
+    """
 
     commits: GroupCommits
     firsts: SavedTogether
     starts: GroupStarts
     locks: QueueLocks
     grants: SavedTogether
+    owners: SavedTogether
     routes: TopicRoutes
 
 
@@ -76,5 +79,6 @@ def make_progress(
         GroupStarts(offsets, topics, store, config.store.warm_bytes, elsewhere.began_ms),
         locks,
         SavedTogether(lambda: locks.counts.granted, save_locks),
+        SavedTogether(lambda: locks.changes, save_locks),
         routes,
     )

@@ -23,6 +23,16 @@ def numbers(value: object, what: str) -> dict[int, int]:
     return {_queue_id(queue): documents.integer(source, queue) for queue in source}
 
 
+def topic_of(key: str) -> str:
+    """Return the topic of a `topic@group`."""
+    return key.partition("@")[0]
+
+
+def is_shared(key: str) -> bool:
+    """Return whether the reader is a group, not a single member of a broadcasting group."""
+    return key.count("@") == 1
+
+
 def _queue_id(name: str) -> int:
     queue_id = fields.integer(name)
     if queue_id is None:

@@ -1,4 +1,7 @@
-"""The first offsets of groups in queues: they are durable before they are answered."""
+"""The first offsets of groups in queues: they are durable before they are answered.
+
+A slave counts also what else its master answers when the slave has it on its disk (`Offsets.follow`).
+"""
 
 from __future__ import annotations
 

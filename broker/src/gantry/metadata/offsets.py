@@ -27,6 +27,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from gantry.clock import Clock
 from gantry.metadata import beginnings, byqueue
 from gantry.metadata.beginnings import Began, Beginnings
+from gantry.metadata.byqueue import is_shared, topic_of
 from gantry.metadata.firsts import FirstOffsets
 from gantry.metadata.marks import ResetMarks
 from gantry.metadata.offsettable import OffsetTable
@@ -127,7 +128,7 @@ class Offsets:
         if target is None or not self.marks.pulled(key, queue_id, pulled):
             return target
         self._unmark(key, queue_id)
-        if _is_shared(key):
+        if is_shared(key):
             # Another member begins here as well, if this one goes before it commits.
             (self._table.get(key) or self._table.put(key, {})).setdefault(queue_id, target)
             self._touch(key)
@@ -243,8 +244,8 @@ class Offsets:
         for topic in late:
             self.begin_again(topic, generations[topic])
         marked = self.marks.keys()
-        gone = [key for key in marked if _topic(key) not in generations and not exists(_topic(key))]
-        self.begins.remove([*gone, *(one for one in self.begins.keys() if not exists(_topic(one)))])  # noqa: SIM118
+        gone = [key for key in marked if topic_of(key) not in generations and not exists(topic_of(key))]
+        self.begins.remove([*gone, *(one for one in self.begins.keys() if not exists(topic_of(one)))])  # noqa: SIM118
         self.file.is_changed |= self.marks.remove(gone) or self._generations != mine
         return late
 
@@ -280,27 +281,35 @@ class Offsets:
 
     def follow(self, key: str, value: object) -> None:
         """Take over the master's offsets of this `topic@group`; None deletes them.  ValueError: neither."""
+        known = self._table.get(key)
         if value is None:
-            self.file.is_changed |= self._table.take_out(key) is not None
+            self._note_first(key, self._table.take_out(key) is not None)
             return
         queues = byqueue.numbers(value, f"offsets of {key}")
-        if self._table.get(key) != queues:
+        if known != queues:
             self._table.put(key, queues)
             self.file.is_changed = True
+            self._note_first(key, known is None or not queues.keys() <= known.keys())
 
     def follow_marks(self, key: str, value: object) -> None:
         """Take over the master's marks of this `topic@reader`; None deletes them.  ValueError: neither."""
         wanted = {} if value is None else byqueue.numbers(value, f"marks of {key}")
-        self.file.is_changed |= self.marks.follow(key, wanted)
+        self._note_first(key, self.marks.follow(key, wanted))
 
     def follow_places(self, key: str, value: object) -> None:
         """Take over the master's places of resets of this key; None deletes them.  ValueError: neither."""
         wanted = {} if value is None else byqueue.numbers(value, f"places of {key}")
-        self.file.is_changed |= self.places.follow(key, wanted)
+        self._note_first(key, self.places.follow(key, wanted))
 
     def follow_begins(self, key: str, value: object) -> None:
         """Take over the master's begin of this `topic@group`; None removes it.  ValueError: neither."""
-        self.file.is_changed |= self.begins.follow(key, value)
+        self._note_first(key, self.begins.follow(key, value))
+
+    def _note_first(self, key: str, is_first: bool) -> None:
+        """Note what a master may answer when it is durable here: a first offset, a begin, a reset, a deletion."""
+        if is_first:
+            self.firsts.add(key)
+            self.file.is_changed = True
 
     def head(self) -> dict[str, object]:
         """Return the document of consumerOffset.json without the tables that grow with topics and groups."""
@@ -387,12 +396,3 @@ class Offsets:
         if _GENERATIONS in source:
             table = documents.mapping(source, _GENERATIONS)
             self._generations = {topic: documents.integer(table, topic) for topic in table}
-
-
-def _topic(key: str) -> str:
-    return key.partition("@")[0]
-
-
-def _is_shared(key: str) -> bool:
-    """Return whether the reader is a group, not a single member of a broadcasting group."""
-    return key.count("@") == 1

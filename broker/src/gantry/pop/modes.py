@@ -37,6 +37,7 @@ class Modes:
             around=lambda topic: (f"{encode(topic)}: {{", "}"),
         )
         self.touched: set[str] | None = None  # `topic@group` of changed entries, for replication; None without
+        self.changes = 0  # since the start
         self._entries_max = entries_max
         self._topics: dict[str, dict[str, Mode]] = {}  # topic -> group
         self._count = 0
@@ -119,6 +120,7 @@ class Modes:
             else:
                 groups[group] = mode
             self._lines.changed.add((topic, group))
+            self.changes += 1
             self.file.is_changed = True
             if self.touched is not None:
                 self.touched.add(f"{topic}@{group}")

@@ -335,6 +335,12 @@ class Connector:
             if offset <= replica.written:
                 self.link.say()
 
+    def freed(self, number: int) -> None:
+        """Note that records behind changes of metadata up to `number` may be acknowledged."""
+        if self.link is not None:
+            self.link.machine.replica.free(number)
+            self.link.say()
+
     def kept(self, number: int) -> None:
         """Note that changes of metadata up to `number` are on the disk."""
         if self.link is not None:

@@ -4,9 +4,10 @@
     held        by its flush policy: flushed under SYNC_FLUSH, else written
     confirmed   every in-sync member has it, according to the master; here never beyond written
 
-An acknowledgement covers the metadata that the records need: a change of topics, groups or offsets that came before a
-chunk is on the slave's disk before that chunk is acknowledged.  So each change that is not on the disk yet is a barrier
-at the log offset where it came, and no acknowledgement goes beyond the first barrier.
+An acknowledgement covers the metadata that the records need: a change of topics or groups that came before a chunk is
+on the slave's disk before that chunk is acknowledged.  So each change that is not on the disk yet is a barrier at the
+log offset where it came, and no acknowledgement goes beyond the first barrier.  Offsets of groups, which take longer to
+save, are acknowledged when they are on the disk too (`keep`), and hold up no records (`free`).
 
 Marks only grow.  When a log is cut or replaced, a new object is made.
 """
@@ -55,7 +56,11 @@ class Replica:
         """Note that changes up to this one are on the disk."""
         assert number <= self.applied, f"change {number} of {self.applied}"
         self._durable = max(self._durable, number)
-        while self._barriers and self._barriers[0][0] <= self._durable:
+        self.free(number)
+
+    def free(self, number: int) -> None:
+        """Note that what records need of the changes up to this one is on the disk."""
+        while self._barriers and self._barriers[0][0] <= number:
             self._barriers.popleft()
 
     def confirm(self, offset: int) -> None:

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from gantry.append.admit import WriteGate
+from gantry.broker.durably import Durably
 from gantry.broker.role.membership import Membership
 from gantry.broker.role.promise_writer import PromiseWriter
 from gantry.broker.role.slave_role import MemberFolder, SlaveHooks, SlaveRole
@@ -56,7 +57,7 @@ class Slave:
             self.member,
             self.promise_writer,
             MemberFolder(self.disk, ROOT, self.background.housekeeper, "broker-a"),
-            SimpleNamespace(offsets=None),  # type: ignore[arg-type]
+            SimpleNamespace(offsets=None, durably=Durably(1.0), save_progress=None),  # type: ignore[arg-type]
             WriteGate(),
             SlaveHooks(lambda: "", lambda: "", lambda: None, self.restarts.append, lambda: None),
         )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.slave_reads import MASTER, SlaveReads
 from gantry.metadata.journal import BEGIN, FILTER, LOCKS, MARKS, MODE, OFFSET, RESETS, SINK
+from gantry.metadata.savedtogether import SavedTogether
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.in_sync_tracker import InSyncTracker
 from gantry.replication.lease_renewal import LeaseRenewal
@@ -208,6 +210,24 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
     return role
 
 
+def _progress_saves(shared: Shared) -> Callable[[], Awaitable[bool]]:
+    """Return what saves a slave's changes that its master may answer when they are durable there."""
+    progress, modes = shared.progress, shared.modes
+
+    async def save_modes() -> bool:
+        for _ in modes.saving(always=True):
+            await asyncio.sleep(0)
+        return await shared.durably.caught_up()
+
+    tables = progress.firsts, progress.owners, SavedTogether(lambda: modes.changes, save_modes)
+
+    async def save() -> bool:
+        are_saved = [await table.saved() for table in tables]
+        return all(are_saved) and await shared.durably.caught_up()
+
+    return save
+
+
 def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRole:
     machine, register = ground.machine, ground.register
     registration, replication = shared.registration, config.replication
@@ -234,6 +254,7 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         shared.durably,
         followed,
         decisions.file.save_if_changed,
+        _progress_saves(shared),
     )
     outside = slave_role.SlaveHooks(
         (lambda: replication.master or registration.master_ha) if register is None else lambda: register.master,

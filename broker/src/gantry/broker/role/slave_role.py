@@ -2,6 +2,7 @@
 
     a chunk             -> the log; the master's confirmed offset -> the confirmed mark, hence queues, index, held pulls
     a change            -> topics, groups, offsets; acknowledged when it is on the disk, and later chunks not before
+                           topics and groups are
     our share moved     -> the link acknowledges
     the log must change -> the plan is put on the disk, and the broker starts again to carry it out
     a topic differs     -> the same, to build its queues again
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 from gantry.append.admit import WriteGate
 from gantry.broker.role.forwarded_commits import ForwardedCommits
 from gantry.broker.role.role_metrics import RoleMetrics
+from gantry.broker.role.saved_changes import SavedChanges
 from gantry.broker.role.slave_feed import tail_sum
 from gantry.broker.role.slave_tables import AppliedTables, take_over
 from gantry.errors import Refusal, StoreError
@@ -100,8 +102,10 @@ class SlaveRole:
         self.outside = outside
         self._connector: Connector | None = None
         self._running: asyncio.Task[None] | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._wanted: tuple[SlaveLink | None, int] = (None, 0)
+        self._savings = (
+            SavedChanges(tables.durably.caught_up, partial(self._tell, Connector.freed)),
+            SavedChanges(tables.save_progress, partial(self._tell, Connector.kept)),
+        )
         self._commits = ForwardedCommits(tables.offsets)
         self._master_log_start = store.reader.log_start
         self._commits_due_s = self._ask_due_s = 0.0
@@ -142,10 +146,11 @@ class SlaveRole:
         """Tell the master that this slave stops, and end the tasks."""
         if self._connector is not None and self._connector.link is not None:
             self._connector.link.leave()
-        for task in (self._running, self._keeper):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait({task})
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait({self._running})
+        for saving in self._savings:
+            await saving.stop()
 
     # Calls of the link
 
@@ -303,9 +308,8 @@ class SlaveRole:
         if revivals:
             self._revive(revivals)
             return
-        self._wanted = (None if self._connector is None else self._connector.link, number)
-        if self._keeper is None or self._keeper.done():
-            self._keeper = asyncio.ensure_future(self._keep())
+        for saving in self._savings:
+            saving.note(None if self._connector is None else self._connector.link, number)
 
     def _name_skipped(self, unknown: set[str]) -> None:
         for table in sorted(unknown - self.skipped)[: _SKIPPED_MAX - len(self.skipped)]:
@@ -319,15 +323,9 @@ class SlaveRole:
         why += "queues have to be built again from the log"
         self._start_again(partial(reviving.note, place.disk, place.root, revivals), why, partial(_planned, why))
 
-    async def _keep(self) -> None:
-        """Acknowledge changes when they are on the disk."""
-        while True:
-            link, number = self._wanted
-            is_kept = await self._tables.durably.caught_up()
-            if is_kept and self._connector is not None and link is not None and self._connector.link is link:
-                self._connector.kept(number)
-            if is_kept and self._wanted == (link, number):
-                return
+    def _tell(self, report: Callable[[Connector, int], None], link: SlaveLink | None, number: int) -> None:
+        if self._connector is not None and link is not None and self._connector.link is link:
+            report(self._connector, number)
 
     # Periodic work
 

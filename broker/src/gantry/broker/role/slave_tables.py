@@ -12,7 +12,7 @@ A deletion of a topic that a former master carried out and the group lost is und
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -45,6 +45,9 @@ class AppliedTables:
     # By name of the table in the journal: returns the names of its entries, and applies one change.
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]]
     save_decisions: Callable[[], None]  # saves the decisions about sinks, which are acknowledged when durable
+    # Waits until all of these are on the disk, also the progress of groups that the master answers when it is durable:
+    # first offsets, begins, resets, modes, owners of queues.  Returns False when it gave up.
+    save_progress: Callable[[], Awaitable[bool]]
 
 
 class Taken(NamedTuple):
