@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401  a connection to a host by name loads it, and could not in here
 import os
 import resource
 from collections.abc import Iterator

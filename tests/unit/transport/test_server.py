@@ -17,9 +17,11 @@ from gantry.transport import descriptors
 from gantry.transport.connection import Connection
 from gantry.transport.limits import ConnectionLimits
 from gantry.transport.server import RemotingServer
+from gantry.transport.silence import unsent_by_system
 from gantry.wire.command import Request
 from testkit.nodescriptor import no_descriptor_left
 from testkit.patience import HANG_S
+from testkit.turning import until
 
 pytestmark = pytest.mark.usefixtures("way")
 
@@ -75,6 +77,59 @@ async def test_a_silent_connection_is_closed() -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
     assert await ends(reader) == b""
     assert "silent" in (await asyncio.wait_for(gone.get(), HANG_S)).close_reason
+    writer.close()
+    await server.close()
+
+
+def small_window() -> socket.socket:
+    """A socket whose system takes little of what a program does not read."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+    return sock
+
+
+def answer_at_length(connection: Connection, requests: list[Request]) -> None:
+    connection.write(bytes(16 << 20))
+
+
+async def test_a_client_that_reads_a_long_answer_slowly_is_not_silent() -> None:
+    """It takes so little that the output stays above the limit at which reading goes on."""
+    server = RemotingServer(answer_at_length, limits=ConnectionLimits(idle_s=1000.0))
+    with small_window() as sock:
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", await server.start("127.0.0.1", 0)))
+        reader, writer = await asyncio.open_connection(sock=sock, limit=8 << 10)
+        writer.write(frames.encode(frames.Command(28)))
+        await until(lambda: any(one.has_output for one in server.connections))
+        (connection,) = server.connections
+        now = connection.last_active
+        for _ in range(4):
+            unsent = unsent_by_system(connection.descriptor) + connection.kept_bytes
+            server.close_silent(now := now + 600.0)
+            while unsent_by_system(connection.descriptor) + connection.kept_bytes >= unsent:
+                assert await asyncio.wait_for(reader.read(8 << 10), HANG_S)
+            assert not connection.is_writable, "the answer is too short for this test"
+            server.close_silent(now := now + 600.0)
+            assert not connection.closed, connection.close_reason
+        server.close_silent(now + 600.0)
+        server.close_silent(now + 1200.0)
+        assert "silent" in connection.close_reason, "it takes nothing any more"
+        writer.close()
+    await server.close()
+
+
+async def test_who_is_not_read_from_is_not_silent() -> None:
+    """A request of it waits for something of ours: a registration for its turn."""
+    server = RemotingServer(echo, limits=ConnectionLimits(idle_s=1000.0))
+    _, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
+    await until(lambda: bool(server.connections))
+    (connection,) = server.connections
+    connection.pause_reading("a registration")
+    server.close_silent(connection.last_active + 2000.0)
+    assert not connection.closed
+    connection.resume_reading("a registration")
+    server.close_silent(connection.last_active + 2000.0)
+    assert "silent" in connection.close_reason
     writer.close()
     await server.close()
 

@@ -13,7 +13,7 @@ requests wait instead, and two ends that both stop would wait for each other.  O
 off at a hard limit, or when all peers together leave too much (`output`).  Work: a handler asks `must_wait` between two
 requests of a wake-up, and postpones the rest when other connections have their turn (`turns`), or until the peer has
 read.  Nothing is read meanwhile, so order is kept.  Unfinished frames: see `readbuffer`.  Silence: the owner's sweep
-closes what neither read nor drained for `idle_s`.  Bytes that are no frames close this connection and touch no other.
+closes who sends and takes nothing for `idle_s`.  Bytes that are no frames close this connection and touch no other.
 
 Life: made -> open -> closing (`closed` is True, output still drains) -> lost (listeners are told, once).
 """
@@ -63,7 +63,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed_listeners: list[Callable[[Connection], None]] = []  # called once, when the socket is gone
         self.batch_bytes = 0  # what the requests that are being handed over took on the wire, about
         self.is_gantry = False  # the peer's answers show that it is GantryMQ; noted by its owner
-        self.last_active = 0.0  # loop time of the last read or of the last time the output drained
+        self.last_active = 0.0  # loop time of the last read, or when the peer was seen to take output
         self._limits = limits
         self._on_requests = on_requests
         self._on_connect = on_connect

@@ -1,7 +1,7 @@
 """Listeners and the connections they brought.
 
 One `RemotingServer` has any number of listeners (10911 and the VIP port 10909 answer the same) and one
-read buffer.  It closes silent connections by one sweep instead of a timer each, refuses connections
+read buffer.  It closes silent connections by one sweep instead of a timer each (`silence`), refuses connections
 over its limit, and those that would take descriptors of the store (see `descriptors`), by closing them
 at once.  Requests are handled by `on_requests`.
 """
@@ -22,6 +22,7 @@ from gantry.transport.limits import ConnectionLimits
 from gantry.transport.listening import listen, open_sockets
 from gantry.transport.output import OutputBudget, ServerShares
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.transport.silence import OutputProgress, unsent_by_system
 from gantry.transport.turns import Turns, TurnTime
 from gantry.wire.command import Request
 
@@ -68,6 +69,7 @@ class RemotingServer:
         self._gathered: GatheredSockets | None = None
         self._listeners: list[asyncio.Server | Listener] = []
         self._refused_told = 0
+        self._progress = OutputProgress[Connection]()
         self._sweep: asyncio.TimerHandle | None = None
         self._closing = False
         self._all_gone: asyncio.Event = asyncio.Event()
@@ -80,7 +82,7 @@ class RemotingServer:
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         if self._sweep is None:
-            self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._close_silent)
+            self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._look_after)
         return int(listener.sockets[0].getsockname()[1])
 
     async def _listen(self, host: str, port: int) -> asyncio.Server | Listener:
@@ -150,7 +152,21 @@ class RemotingServer:
         if self._closing and not self.connections:
             self._all_gone.set()
 
-    def _close_silent(self) -> None:
+    def close_silent(self, now: float) -> None:
+        """Close the connections that are read from, and sent and took nothing for the idle time before `now`."""
+        quiet = [one for one in self.connections if one.last_active < now - self._limits.idle_s / 2]
+        unsent = {one: one.kept_bytes + unsent_by_system(one.descriptor) for one in quiet if one.has_output}
+        for one in self._progress.taken_since(unsent):
+            one.last_active = now
+        for one in quiet:
+            if one.last_active >= now - self._limits.idle_s or one.is_held_up:
+                continue
+            if one.closed:
+                one.abort("still draining after the idle time")
+            else:
+                one.close(f"silent for {self._limits.idle_s:g} s")
+
+    def _look_after(self) -> None:
         if self.refused > self._refused_told:
             log.warning(
                 "%d connections were closed at once: there are %d, of %d allowed, and the limit of open files is %d",
@@ -161,10 +177,5 @@ class RemotingServer:
             )
             self._refused_told = self.refused
         loop = asyncio.get_running_loop()
-        oldest = loop.time() - self._limits.idle_s
-        for connection in [one for one in self.connections if one.last_active < oldest]:
-            if connection.closed:
-                connection.abort("still draining after the idle time")
-            else:
-                connection.close(f"silent for {self._limits.idle_s:g} s")
-        self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._close_silent)
+        self.close_silent(loop.time())
+        self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._look_after)
