@@ -105,10 +105,63 @@ class Counting(Peer):
         self._peer = peer
 
 
-def test_many_that_give_way_are_looked_at_once_each() -> None:
+def test_many_that_give_way_are_looked_at_a_few_times_each() -> None:
     buffer = ReadBuffer(16, partial_bytes_max=1000)
     many = [Counting(buffer, f"10.0.0.{number % 4}") for number in range(1000)]
     assert all(one.keep(1) for one in many)
     Counting.looks = 0
     assert Peer(buffer, "10.0.1.1").keep(140) and sum(bool(one.reason) for one in many) == 140
-    assert Counting.looks <= 1000 + 140
+    assert Counting.looks <= 1000 + 2 * 140
+
+
+class Watched(Peer):
+    """Counts how often it was looked at, for whatever reason."""
+
+    looks = 0
+
+    @property
+    def last_active(self) -> float:
+        Watched.looks += 1
+        return self._last_active
+
+    @last_active.setter
+    def last_active(self, at: float) -> None:
+        self._last_active = at
+
+
+def test_one_who_asks_is_not_compared_with_all_that_keep_something() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=20_000)
+    many = [Watched(buffer, f"10.0.0.{number % 4}") for number in range(20_000)]
+    assert all(one.keep(1) for one in many)
+    asking = Peer(buffer, "10.0.1.1")
+    assert asking.keep(1)
+    Watched.looks = 0
+    for nth in range(100):
+        asking.last_active += 0.001
+        assert asking.keep(2 + nth)
+        assert not Peer(buffer, "10.0.0.1").keep(5_000), "the host that has most already"
+    assert Watched.looks <= 100, "once for each connection that gave way"
+
+
+def test_those_that_went_on_sending_are_found_to_have_done_so_in_short_searches() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=20_000)
+    many = [Watched(buffer) for _ in range(20_000)]
+    assert all(one.keep(1) for one in many)
+    for one in many:
+        one.last_active = 100.0
+    asking = Peer(buffer, "10.0.1.1")
+    asking.last_active = 100.5
+    Watched.looks = 0
+    assert asking.keep(1) and Watched.looks <= 20_000 + 3_000, "the table was made once, then a thousand were looked at"
+    Watched.looks = 0
+    assert asking.keep(2) and Watched.looks <= 3_000
+
+
+def test_the_order_is_right_again_after_a_refusal_and_when_there_was_room_meanwhile() -> None:
+    buffer = ReadBuffer(16, partial_bytes_max=100)
+    large, small, asking = Peer(buffer), Peer(buffer), Peer(buffer)
+    assert large.keep(50) and small.keep(40) and asking.keep(10)
+    assert not asking.keep(60) and buffer.partial_bytes == 100
+    assert asking.keep(45) and large.reason and not small.reason, "not itself, which it was refused as"
+    assert small.keep(0) and asking.keep(0) and buffer.partial_bytes == 0
+    assert small.keep(70) and asking.keep(30) and large.keep(60) and small.reason and not asking.reason

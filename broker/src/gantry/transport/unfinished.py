@@ -8,7 +8,8 @@ before it comes.  The bytes are counted in the budget of all connections (`readb
 from __future__ import annotations
 
 from gantry.leaves import frames
-from gantry.transport.readbuffer import PartialFrameOwner, ReadBuffer
+from gantry.transport.partialbytes import PartialFrameOwner
+from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
 _KEEP_BYTES_MAX = 64 << 10  # a longer beginning of a frame gets a buffer of its own instead of being copied each time
