@@ -96,6 +96,10 @@ class FakeConnection:
         for listener in listeners:
             listener(self)
 
+    def abort(self, reason: str) -> None:
+        """Be gone at once."""
+        self.close(reason)
+
     def take(self) -> list[frames.Command]:
         """The commands written since the last call; each came as a whole frame."""
         used, commands = frames.decode(self.output, self._read, len(self.output))

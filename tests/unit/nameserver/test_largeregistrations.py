@@ -147,3 +147,20 @@ async def test_a_host_whose_bytes_wait_is_refused_more_and_others_are_not(monkey
     server.serve(two, [large])  # type: ignore[arg-type]
     await until(lambda: not two.pauses)
     assert [answer.code for answer in two.take()] == [0]
+
+
+async def test_an_error_of_this_program_ends_the_connection_and_is_reported() -> None:
+    """The broker connects and registers again; without an end it would wait for an answer until its time is over."""
+    server = Server()
+    told: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+
+    def fail(*_: object) -> None:
+        raise TypeError("a bug")
+
+    server.table.register = fail  # type: ignore[assignment]
+    server.send(registration(2000), Command(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=2))
+    await until(lambda: server.connection.closed)
+    assert server.connection.close_reason == "its registration failed" and not server.connection.pauses
+    assert [type(context["exception"]) for context in told] == [TypeError]
+    assert not server.large._tasks and server.large._waiting.taken == 0

@@ -40,6 +40,17 @@ def test_one_connection_gets_a_third_of_all_places_and_its_host_half() -> None:
     assert fill(places, Client("10.0.0.2:1")) == 150
 
 
+def test_bytes_are_shared_as_places_are() -> None:
+    places = SharedPlaces(900)
+    one, same_host, other = Client("10.0.0.1:1"), Client("10.0.0.1:2"), Client("10.0.0.2:1")
+    assert not places.take(one, 901) and places.take(one, 300) and not places.take(one, 1)
+    assert not places.take(same_host, 301) and places.take(same_host, 150) and not places.take(same_host, 1)
+    assert places.take(other, 300) and places.taken == 750
+    for owner, count in ((one, 300), (same_host, 150), (other, 300)):
+        places.give_back(owner, count)
+    assert places.taken == 0 and not vars(places)["_of_host"] and not vars(places)["_of_owner"]
+
+
 def test_after_several_greedy_hosts_the_next_one_finds_a_place() -> None:
     places = SharedPlaces(10_000)
     for number in range(10):

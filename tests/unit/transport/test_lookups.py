@@ -119,3 +119,22 @@ async def test_without_a_thread_a_lookup_fails_and_the_next_one_does_not(
         with pytest.raises(OSError, match="allow this process more"):
             await lookups.addresses("near")
     assert await lookups.addresses("near") == ["127.0.0.99", "127.0.0.1"]
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_a_loop_that_ends_before_its_names_are_found_keeps_no_place(resolver: Resolver, closed_first: bool) -> None:
+    """It is closed before the resolver answers, or when it has answered and nothing has run on the loop since."""
+    loop = asyncio.new_event_loop()
+    asking = loop.create_task(lookups.addresses("hangs"))
+    loop.run_until_complete(asyncio.sleep(0))
+    asking.cancel()
+    loop.run_until_complete(asyncio.wait([asking]))
+    assert list(lookups._under_way) == [(loop, "hangs")]
+    if closed_first:
+        loop.close()
+    resolver.open.set()
+    for thread in threading.enumerate():
+        if thread.name == "lookup of hangs":
+            thread.join(HANG_S)
+    loop.close()
+    assert not lookups._under_way

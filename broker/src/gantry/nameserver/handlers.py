@@ -24,6 +24,7 @@ from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
 from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.registration import decoding
 from gantry.nameserver.settings import Switches
+from gantry.nameserver.sliced import SlicedWork
 from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable, queues_of
 from gantry.transport.connection import Connection
 from gantry.wire import headers
@@ -127,13 +128,7 @@ class NameServerHandlers:
         )
 
     def _register(self, connection: Connection, command: Command) -> Command:
-        steps = self.registering(connection, command)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                answer: Command = end.value
-                return answer
+        return SlicedWork(self.registering(connection, command)).at_once()
 
     def _register_topic(self, _: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)

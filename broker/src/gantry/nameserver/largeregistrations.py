@@ -15,9 +15,10 @@ from collections.abc import Callable, Sequence
 
 from gantry.leaves.frames import Command
 from gantry.nameserver.handlers import NameServerHandlers
-from gantry.transport.addresses import host_of
+from gantry.nameserver.sliced import SlicedWork
 from gantry.transport.connection import Connection
-from gantry.transport.fairness import FairTurns
+from gantry.transport.fairness import FairTurns, SharedPlaces
+from gantry.transport.tasks import watched
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import Request, encode_answer, reply
 
@@ -35,8 +36,7 @@ class LargeRegistrations:
         self._serve = serve
         self._tasks: set[asyncio.Task[None]] = set()
         self._turns = FairTurns(_READ_AT_ONCE)
-        self._waiting = 0  # bytes
-        self._waiting_of: dict[str, int] = {}  # by host
+        self._waiting = SharedPlaces(_WAITING_BYTES_MAX)
 
     def first_in(self, requests: Sequence[Request]) -> int:
         """Return the place of the first large registration of a batch; the batch's length when there is none."""
@@ -51,7 +51,8 @@ class LargeRegistrations:
             connection.postpone(requests)
             return
         connection.pause_reading(_WHO)
-        task = asyncio.ensure_future(self._carry_out(connection, requests))
+        name = f"a registration of {connection.peer}"
+        task = watched(self._carry_out(connection, requests), name, lambda error: _report(connection, error))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -76,33 +77,33 @@ class LargeRegistrations:
         self._serve(connection, requests[1:])
 
     async def _answer_in_turn(self, connection: Connection, command: Command) -> Command:
-        host = host_of(connection.peer)
         size = len(command.body)
-        of_host = self._waiting_of.get(host, 0)
-        if of_host + size > _WAITING_BYTES_MAX - self._waiting:
+        if not self._waiting.take(connection, size):
             remark = "[OVERLOAD] too many bytes of registrations wait to be read here; register again in a moment"
             return reply(command, ResponseCode.SYSTEM_BUSY, remark)
-        self._waiting += size
-        self._waiting_of[host] = of_host + size
         try:
             async with self._turns.of(connection):
                 return await self._answer(connection, command)
         finally:
-            self._waiting -= size
-            self._waiting_of[host] -= size
-            if not self._waiting_of[host]:
-                del self._waiting_of[host]
+            self._waiting.give_back(connection, size)
 
     async def _answer(self, connection: Connection, command: Command) -> Command:
         self._handlers.count(command.code)
-        steps = self._handlers.registering(connection, command)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                answer: Command = end.value
-                return answer
+        work = SlicedWork(self._handlers.registering(connection, command))
+        for _ in work:
             await asyncio.sleep(0)
+        return work.result
+
+
+def _report(connection: Connection, error: BaseException | None) -> None:
+    """End the connection of a registration that failed by an error of ours, as where a read hands requests over.
+
+    Its broker would wait for the answers otherwise, to this request and to those behind it.
+    """
+    if error is not None:
+        message = f"the registration of {connection.peer} failed"
+        asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
+        connection.abort("its registration failed")
 
 
 def _is_large(command: Command) -> bool:

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from gantry.model import documents
 from gantry.model.topic import DataVersion, TopicConfig
+from gantry.nameserver.sliced import SlicedWork
 from gantry.wire import bodies, slicedbodies
 
 _WHOLE_BODY_VERSION = 37  # V3_0_11: from here on the body is more than the topic table
@@ -47,13 +48,7 @@ Steps = Generator[None, None, RegistrationBody]
 
 def decode_registration(body: bytes, compressed: bool, broker_version: int) -> RegistrationBody:
     """Return the contents of a body; no topics for an empty body. ValueError when it is invalid."""
-    steps = decoding(body, compressed, broker_version)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            decoded: RegistrationBody = end.value
-            return decoded
+    return SlicedWork(decoding(body, compressed, broker_version)).at_once()
 
 
 def decoding(body: bytes, compressed: bool, broker_version: int) -> Steps:

@@ -24,10 +24,10 @@ class Owner(Protocol):
 
 
 class SharedPlaces:
-    """Counts the places that requests take, `most` in total.
+    """Counts the places that requests take, or the bytes, `most` in total.
 
-    A host gets no place while it has as many as are free, and a connection while it has half as many as are free.  So
-    one host alone gets half of all places, one connection a third, and every further host half of what is left.
+    A host gets no more than what is free beside it, and a connection no more than half of that.  So one host alone gets
+    half of all places, one connection a third, and every further host half of what is left.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,26 +36,26 @@ class SharedPlaces:
         self._of_host: dict[str, int] = {}  # those that have any
         self._of_owner: dict[Owner, int] = {}
 
-    def take(self, owner: Owner) -> bool:
-        """Take a place; False, and nothing is taken, when the owner or its host has its share already."""
+    def take(self, owner: Owner, count: int = 1) -> bool:
+        """Take places; False, and none is taken, when the owner or its host would have more than its share."""
         host, free = host_of(owner.peer), self.most - self.taken
         of_host = self._of_host.get(host, 0)
         of_owner = self._of_owner.get(owner, 0)
-        if of_host >= free or 2 * of_owner >= free:
+        if of_host + count > free or 2 * of_owner + count > free:
             return False
-        self.taken += 1
-        self._of_host[host] = of_host + 1
-        self._of_owner[owner] = of_owner + 1
+        self.taken += count
+        self._of_host[host] = of_host + count
+        self._of_owner[owner] = of_owner + count
         return True
 
-    def give_back(self, owner: Owner) -> None:
-        """Give back a place that was taken."""
+    def give_back(self, owner: Owner, count: int = 1) -> None:
+        """Give back places that were taken."""
         host = host_of(owner.peer)
-        self.taken -= 1
-        self._of_host[host] -= 1
+        self.taken -= count
+        self._of_host[host] -= count
         if not self._of_host[host]:
             del self._of_host[host]
-        self._of_owner[owner] -= 1
+        self._of_owner[owner] -= count
         if not self._of_owner[owner]:
             del self._of_owner[owner]
 

@@ -8,6 +8,7 @@ lookup under way, which later callers join.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import threading
@@ -18,6 +19,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 _NAMES_AT_ONCE = 64  # threads
 
+# Added by the loop's thread, removed by that of the lookup when the resolver has answered.
 _under_way: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Future[list[str]]] = {}
 
 
@@ -45,13 +47,13 @@ async def addresses(name: str) -> list[str]:
     if found is None:
         if len(_under_way) >= _NAMES_AT_ONCE:
             raise OSError(f"{name}: {_NAMES_AT_ONCE} names are being looked up and not answered; look at the resolver")
-        found = loop.create_future()
+        found = _under_way[loop, name] = loop.create_future()
+        found.add_done_callback(_heard)
         try:
             threading.Thread(target=_look_up, args=(loop, name, found), name=f"lookup of {name}", daemon=True).start()
         except RuntimeError as error:
+            del _under_way[loop, name]
             raise OSError(f"{name}: no thread to look it up: {error}; allow this process more of them") from error
-        _under_way[loop, name] = found
-        found.add_done_callback(lambda done: _end(loop, name, done))
     return await asyncio.shield(found)
 
 
@@ -71,10 +73,9 @@ def _look_up(loop: asyncio.AbstractEventLoop, name: str, found: asyncio.Future[l
         outcome = error
     except UnicodeError as error:
         outcome = OSError(f"{name!r} is no host name: {error}")
-    try:
+    del _under_way[loop, name]  # here, for a loop that ends now calls nothing any more
+    with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile: nobody waits any more
         loop.call_soon_threadsafe(_tell, found, outcome)
-    except RuntimeError:  # the loop was closed meanwhile: nobody waits any more
-        _under_way.pop((loop, name), None)
 
 
 def _text(address: tuple[object, ...]) -> str:
@@ -92,7 +93,6 @@ def _tell(found: asyncio.Future[list[str]], outcome: list[str] | OSError) -> Non
         found.set_result(outcome)
 
 
-def _end(loop: asyncio.AbstractEventLoop, name: str, found: asyncio.Future[list[str]]) -> None:
-    del _under_way[loop, name]
+def _heard(found: asyncio.Future[list[str]]) -> None:
     if not found.cancelled():
         found.exception()  # those who asked may all have given up
