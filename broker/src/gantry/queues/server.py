@@ -30,10 +30,10 @@ from gantry.queues.calls import CallAnswer, CallDoor, QueueCall
 from gantry.queues.faults import QueueFaultError
 from gantry.queues.handles import QueueHandles
 from gantry.queues.listening import (
+    BODIES_BYTES_MAX,
     BODY_BYTES_MAX,
     BODY_S,
     BodiesFullError,
-    BodyRoom,
     BodyShare,
     HttpListener,
     QueueConnection,
@@ -48,6 +48,7 @@ from gantry.queues.settling import QueueSettles
 from gantry.queues.table import KnownQueues
 from gantry.queues.topicservice import TopicService
 from gantry.queues.users import Users
+from gantry.transport.fairness import SharedPlaces
 from gantry.transport.http import HealthServer
 from gantry.transport.tasks import cancelled, essential
 
@@ -103,7 +104,7 @@ class QueueServer:
         self._doors = DoorTable(doors)
         self._names = frozenset(doors)
         self._listener = HttpListener(self._handle, self._unparsed)
-        self._bodies = BodyRoom()
+        self._bodies = SharedPlaces(BODIES_BYTES_MAX)  # bytes
         self._reach = Reach(self.brokers.masters, self.brokers.knock)
         self._http: HealthServer | None = None
         self._following: asyncio.Task[None] | None = None
@@ -159,7 +160,7 @@ class QueueServer:
         host = request.headers.get("Host", "")
         path: tuple[str, ...] = ()
         is_whole = True
-        share = BodyShare(self._bodies)
+        share = BodyShare(self._bodies, connection)
         try:
             target = calls.relative(request.raw_path)
             path, query = calls.split(target)
