@@ -11,8 +11,8 @@ connections for a bounded time.  A handler is cancelled when its client goes.  W
 answered with a document, like every other error, and the connection ends.
 
 What all clients use together is shared by host: connections, and with them calls that wait, since a connection has one
-call at a time; bytes of heads that are not whole, of bodies, and of answers that are not read.  The library begins no call
-before the client has read the answers before it.
+call at a time; bytes of heads that are not whole, of bodies, and of answers that are not read.  The library begins no
+call before the client has read the answers before it.
 """
 
 from __future__ import annotations
