@@ -1,8 +1,15 @@
-"""What other people's clients get when a master is killed and kept down: for how long each sends and reads nothing.
+"""What other people's clients get when a master is lost: for how long each sends and reads nothing.
 
-Three members, SYNC_FLUSH and SYNC_MASTER with minInSync 2, the fast timers.  Each client is as it comes: one message
-after the other, or a push consumer.  A stall is the longest time between two messages that it reported, from the kill
-on until it went on for a while.  All clients run at once, so a new master has all of them at its door.
+The master is killed and kept down, or cut off from everybody (its packets are dropped, so no connection is refused).
+Three members, SYNC_FLUSH and SYNC_MASTER with minInSync 2.  A client sends one message after the other, or is a push
+consumer.  A stall is the longest time between two messages that it reported, from the fault on until it went on for a
+while.  All clients run at once, so a new master has all of them at its door.
+
+Java's clients look for routes and send heartbeats each 30 s by default, both in one thread.  How often they do decides
+how long they stall, so each has several settings: `java-5.x 1 s/30 s` looks for routes each second.
+
+    BENCH_FAILOVER_CLIENT_TIMERS=default BENCH_FAILOVER_CLIENT_FAULTS=cut BENCH_FAILOVER_CLIENT_ROUNDS=3 \\
+        python tests/bench/run.py --only failover-clients
 """
 
 from __future__ import annotations
@@ -20,9 +27,19 @@ if TYPE_CHECKING:
 
 _TESTS = Path(__file__).resolve().parent.parent
 _ROUNDS = int(os.environ.get("BENCH_FAILOVER_CLIENT_ROUNDS", "5"))
+_TIMERS = os.environ.get("BENCH_FAILOVER_CLIENT_TIMERS", "fast")
+_FAULTS = os.environ.get("BENCH_FAILOVER_CLIENT_FAULTS", "kill,cut").split(",")
 _TOPIC = "stalls"
-_PRODUCERS = ("java-4.9.7", "java-5.x", "cpp-2.1.11")
-_CONSUMERS = ("java-4.9.7", "java-5.x")
+_JAVA = ("java-4.9.7", "java-5.x")
+_API_TIMEOUT_MS = 3000  # Java's default
+_INTERVALS = ((1, 1), (1, 30), (30, 30))  # seconds between two looks for routes, and between two heartbeats
+_PRODUCERS = (*((name, pair) for name in _JAVA for pair in _INTERVALS), ("cpp-2.1.11", None))
+_CONSUMERS = tuple((name, pair) for name in _JAVA for pair in _INTERVALS[1:])
+# What is done to the master, how that is undone, and what it is called.
+_WAYS = {
+    "kill": ("kill {} --keep-down", "start {}", "the master is killed"),
+    "cut": ("partition {}", "heal", "the master is cut off"),
+}
 _CALM_S = 3.0  # of messages after which a client has gone on
 _WITHIN_S = 120.0
 
@@ -33,11 +50,11 @@ class _Watched:
     def __init__(self, name: str, driver: Driver) -> None:
         self.name = name
         self.driver = driver
-        self.stalls: list[float] = []
+        self.stalls: dict[str, list[float]] = {fault: [] for fault in _FAULTS}
         self._last_s = self._longest_s = self._since_s = 0.0
 
     def begin(self, now_s: float) -> None:
-        """A master is killed now."""
+        """A master is lost now."""
         self._last_s, self._longest_s, self._since_s = now_s, 0.0, 0.0
 
     def look(self) -> None:
@@ -54,57 +71,68 @@ class _Watched:
         """Whether its longest stall is over for a while."""
         return 0 < self._since_s < self._last_s - _CALM_S
 
-    def end(self) -> None:
+    def end(self, fault: str) -> float:
         """Keep the stall of this round."""
-        self.stalls.append(self._longest_s)
+        self.stalls[fault].append(self._longest_s)
+        return self._longest_s
 
 
 def failover_clients(bench: Bench) -> list[Row]:
     """Stalls in seconds."""
     if str(_TESTS) not in sys.path:
         sys.path.insert(0, str(_TESTS))
-    from interop.clients import CLIENTS
     from testkit.localplay import Cluster
 
     folder = bench.folder / "failover-clients"
     folder.mkdir()
     watched: list[_Watched] = []
-    with Cluster(folder / "cluster", "--failover-timers", "fast", "--profile", "durable") as cluster:
+    with Cluster(folder / "cluster", "--failover-timers", _TIMERS, "--profile", "durable") as cluster:
         try:
-            for name in _PRODUCERS:
-                driver = CLIENTS[name].start(folder / f"{name}-producer", cluster.name_server)
-                driver.live_for(3600)
-                driver.begin("load", group=f"load-{name[:6]}", topic=_TOPIC, prefix=name, pause=20)
-                watched.append(_Watched(f"{name} producer", driver))
-            for name in _CONSUMERS:
-                driver = CLIENTS[name].start(folder / f"{name}-consumer", cluster.name_server)
-                driver.live_for(3600)
-                driver.call("subscribe", id="one", group=f"read-{name[:6]}", topic=_TOPIC)
-                watched.append(_Watched(f"{name} push consumer", driver))
+            for name, intervals in _PRODUCERS:
+                made = _started(folder, name, "producer", intervals, cluster.name_server)
+                made.driver.begin("load", group=f"load-{len(watched)}", topic=_TOPIC, prefix=made.name, pause=20)
+                watched.append(made)
+            for name, intervals in _CONSUMERS:
+                made = _started(folder, name, "push consumer", intervals, cluster.name_server)
+                made.driver.call("subscribe", id="one", group=f"read-{len(watched)}", topic=_TOPIC)
+                watched.append(made)
             for _ in range(_ROUNDS):
-                _round(cluster, watched)
+                for fault in _FAULTS:
+                    _round(cluster, watched, fault)
         finally:
             for each in watched:
                 each.driver.kill()
                 each.driver.wait(10.0)
-    return [_row(each) for each in watched]
+    return [_row(each, fault) for fault in _FAULTS for each in watched]
 
 
-def _round(cluster: Cluster, watched: list[_Watched]) -> None:
+def _started(folder: Path, name: str, kind: str, intervals: tuple[int, int] | None, name_server: str) -> _Watched:
+    from interop.clients import CLIENTS
+
+    shown = name if intervals is None else f"{name} {intervals[0]} s/{intervals[1]} s"
+    driver = CLIENTS[name].start(folder / f"{shown}-{kind}".replace(" ", "-").replace("/", "-"), name_server)
+    driver.live_for(3600)
+    if intervals is not None:
+        poll_s, heartbeat_s = intervals
+        driver.call("intervals", poll=1000 * poll_s, heartbeat=1000 * heartbeat_s, timeout=_API_TIMEOUT_MS)
+    return _Watched(f"{shown} {kind}", driver)
+
+
+def _round(cluster: Cluster, watched: list[_Watched], fault: str) -> None:
     cluster.until_all_in_sync()
     holder = cluster.record().holder
     assert holder is not None
+    act, repair, _ = (text.format(f"broker-a-{holder.member.ordinal}").split() for text in _WAYS[fault])
     _look_for(_CALM_S, watched)
     for each in watched:
         each.begin(time.monotonic())
-    cluster.do("kill", "broker-a", "--master", "--keep-down")
+    cluster.do(*act)
     end = time.monotonic() + _WITHIN_S
     while time.monotonic() < end and not all(each.goes_on for each in watched):
         _look_for(0.5, watched)
     for each in watched:
-        each.end()
-        print(f"  {each.name}: {each.stalls[-1]:.2f} s", file=sys.stderr, flush=True)
-    cluster.do("start", f"broker-a-{holder.member.ordinal}")
+        print(f"  {fault}: {each.name}: {each.end(fault):.2f} s", file=sys.stderr, flush=True)
+    cluster.do(*repair)
 
 
 def _look_for(seconds: float, watched: list[_Watched]) -> None:
@@ -115,10 +143,10 @@ def _look_for(seconds: float, watched: list[_Watched]) -> None:
         time.sleep(0.01)
 
 
-def _row(each: _Watched) -> Row:
-    ordered = sorted(each.stalls)
+def _row(each: _Watched, fault: str) -> Row:
+    ordered = sorted(each.stalls[fault])
     return {
-        "figure": f"stall after the loss of a master: {each.name}, {len(ordered)} rounds",
+        "figure": f"stall, {_WAYS[fault][2]}, {_TIMERS} timers: {each.name}, {len(ordered)} rounds",
         "p50_s": round(ordered[len(ordered) // 2], 2),
         "max_s": round(ordered[-1], 2),
         "target": "what it is",

@@ -44,6 +44,9 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 public final class Driver {
     private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), true);
     private static final int PATIENCE_MS = 30_000;
+    private int pollMs = 1_000;
+    private int heartbeatMs = 1_000;
+    private int apiTimeoutMs = PATIENCE_MS;
     private final String nameServer;
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
     private final Map<String, DefaultMQPushConsumer> consumers = new HashMap<>();
@@ -116,6 +119,7 @@ public final class Driver {
             case "cluster": cluster(answer); break; case "steady": Steady.begin(nameServer, c); break;
             case "fill": new Bulk(producer(c.text("group")), c).fill(answer); break;
             case "check": new BulkCheck(admin(), puller(c.text("group")), c).check(answer); break;
+            case "intervals": intervals(c); break;
             case "load": Load.run(producer(c.text("group")), c, answer); break;
             case "unload": Load.stop(); break;
             case "pop": case "pop_mode": pop(c, answer); break;
@@ -129,9 +133,16 @@ public final class Driver {
     private void configure(ClientConfig client) {
         client.setNamesrvAddr(nameServer);
         client.setClientIP("127.0.0.1");
-        client.setPollNameServerInterval(1000);
-        client.setHeartbeatBrokerInterval(1000);
-        client.setMqClientApiTimeout(PATIENCE_MS);
+        client.setPollNameServerInterval(pollMs);
+        client.setHeartbeatBrokerInterval(heartbeatMs);
+        client.setMqClientApiTimeout(apiTimeoutMs);
+    }
+
+    /** How often clients that are made from now on look for routes and send heartbeats, and how long they wait. */
+    private void intervals(Command c) {
+        pollMs = (int) c.number("poll", pollMs);
+        heartbeatMs = (int) c.number("heartbeat", heartbeatMs);
+        apiTimeoutMs = (int) c.number("timeout", apiTimeoutMs);
     }
 
     private synchronized DefaultMQProducer producer(String group) throws MQClientException {
