@@ -4,16 +4,16 @@ Four forms, each by file and attribute:
 
     pause      `x.pause_reading(who)`, given back by `x.resume_reading(who)`; each `who` of a file is one of its own
     place      `x.acquire()`, given back by `x.release()`
-    count      `self.x += ...` and `self.x -= ...` in one file
-    flag       `x = True` and `x = False`, or `x.add(...)` and `x.discard(...)`, where the name says that something is
-               under way (`_FLAGS`)
+    count      `one.x += ...` and `one.x -= ...` in one file, of whatever object
+    flag       `one.x = True` and `one.x = False`, or `x.add(...)` and `x.discard(...)`, where the name says that
+               something is under way (`_UNDER_WAY`)
 
 The *exits* of one are the functions that give it back; for a private function that others of its file call, these; a
 function that is handed away, to be called later, is an exit itself.
 What a `finally` gives back needs no exit of its own: every way out leads there.
 
-What is taken and never given back has no exits.  That is a fault of a pause, of a place, of any flag that is named for
-something under way (`_LASTING` ones stay up until their owner ends), and of a count that is held against a limit and
+What is taken and never given back has no exits.  That is a fault of a pause, of a place, of any flag (`_LASTING` ones
+may stay up until their owner ends), and of a count that is held against a limit and
 never assigned again; other counts are figures.
 """
 
@@ -26,10 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-_FLAGS = re.compile(r"_?(is_)?(coming|paused|reading|looking|stepping|carrying|saving|reshaping|in_work|under_way)$")
-_UNDER_WAY = re.compile(r"_?(is_)?(\w+ing|\w*busy|\w*held|\w*paused|\w*_due|in_work|under_way)$")
+_UNDER_WAY = re.compile(r"_?(is_)?(\w+ing|\w*busy|\w*held|\w*paused|\w*_due|\w*in_work|\w*under_way)$")
 _LASTING = re.compile(r"_?(is_)?(closing|ending|leaving|stopping|draining|listening|running|serving)$")
-_GIVEN_BACK = ("pause", "place", "flag")
 _HANDED_AWAY = ""
 _TAKES = ("pause_reading", "acquire", "add")
 
@@ -75,12 +73,17 @@ def taken_in(path: Path, root: Path) -> Iterator[Taken]:
         takes = frozenset(site.function for site in found if site.is_taking)
         gives = {site.function for site in found if not site.is_taking and not site.is_final}
         is_given = name in otherwise or any(not site.is_taking for site in found)
-        must_be_given = found[0].form in _GIVEN_BACK or (found[0].form == "count" and name in limited)
-        is_listed = found[0].form not in ("flag", "place") or _FLAGS.match(name)
-        if (takes or name.startswith("reading")) and gives and is_listed:
+        must_be_given = _must_be_given(found[0], limited)
+        if (takes or name.startswith("reading")) and gives:
             yield Taken(str(path.relative_to(root)), name, takes, frozenset(_exits(gives, calls)))
         elif takes and not is_given and must_be_given:
             yield Taken(str(path.relative_to(root)), name, takes, frozenset())
+
+
+def _must_be_given(site: _Site, limited: set[str]) -> bool:
+    if site.form == "count":
+        return site.name in limited
+    return site.form != "flag" or not _LASTING.match(site.name)
 
 
 def _limited(tree: ast.AST) -> set[str]:
@@ -126,7 +129,7 @@ def _exits(functions: set[str], calls: dict[str, set[str]]) -> set[str]:
         if one in seen:
             continue
         seen.add(one)
-        callers = calls[one] - {one} if one.startswith("_") and not one.startswith("__") else set()
+        callers = calls[one] - {one, "__init__"} if one.startswith("_") and not one.startswith("__") else set()
         todo += callers
         if not callers or one in calls[_HANDED_AWAY]:
             exits.add(one)
@@ -155,7 +158,7 @@ def _walk(node: ast.AST, function: str, is_final: bool, sites: list[_Site], call
 
 def _site(node: ast.AST, function: str, is_final: bool) -> _Site | None:
     match node:
-        case ast.AugAssign(target=ast.Attribute(value=ast.Name(id="self"), attr=name), op=ast.Add() | ast.Sub() as op):
+        case ast.AugAssign(target=ast.Attribute(attr=name), op=ast.Add() | ast.Sub() as op):
             return _Site(name, "count", isinstance(op, ast.Add), function, is_final)
         case ast.Assign(targets=[ast.Attribute(attr=name)], value=ast.Constant(value=bool() as value)):
             return _flag(name, value, function, is_final)
@@ -168,10 +171,9 @@ def _site(node: ast.AST, function: str, is_final: bool) -> _Site | None:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr="acquire" | "release" as attr)):
             return _Site(name, "place", attr in _TAKES, function, is_final)
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name), attr="add" | "discard" | "remove" as attr)):
-            return _Site(name, "flag", attr in _TAKES, function, is_final) if _FLAGS.match(name) else None
+            return _Site(name, "flag", attr in _TAKES, function, is_final) if _UNDER_WAY.match(name) else None
     return None
 
 
 def _flag(name: str, value: bool, function: str, is_final: bool) -> _Site | None:
-    is_meant = _FLAGS.match(name) or (_UNDER_WAY.match(name) and not _LASTING.match(name))
-    return _Site(name, "flag", value, function, is_final) if is_meant else None
+    return _Site(name, "flag", value, function, is_final) if _UNDER_WAY.match(name) else None

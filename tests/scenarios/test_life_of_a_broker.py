@@ -298,3 +298,13 @@ async def test_a_broker_that_is_asked_to_stop_closes_its_store_no_matter_who_wan
     assert disk.exists(abort)
     await broker.stop(lambda line: restart("the register names this member the master"))
     assert not broker.starts_again and not carrying.is_full and not disk.exists(abort)
+
+
+async def test_a_broker_that_stops_is_not_ready_before_it_ends_anything(tmp_path: Path) -> None:
+    broker = Broker(configuration(tmp_path))
+    assert broker._readiness()[0] is False
+    await broker.start()
+    assert broker._readiness()[0]
+    seen: list[tuple[int, bool]] = []
+    await broker.stop(lambda line: seen.append((line, broker._readiness()[0])))
+    assert seen[0] == (1, False) and not any(is_ready for _, is_ready in seen)

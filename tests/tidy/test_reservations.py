@@ -74,6 +74,32 @@ class Gate:
     assert found == {"reading 'gate'": [], "_count": ["end", "late"], "_is_coming": ["_came"]}
 
 
+def test_what_another_object_has_and_flags_of_any_name_for_something_under_way_are_found(tmp_path: Path) -> None:
+    source = """
+class Gate:
+    def __init__(self):
+        self._task = start(self._turn())
+    async def enter(self, place):
+        place.callers += 1
+        await place.lock.acquire()
+        place.is_held = True
+        self._is_flush_due = True
+        self._running = True
+    def leave(self, place):
+        place.lock.release()
+        place.callers -= 1
+        place.is_held = False
+    async def _turn(self):
+        self._is_flush_due = False
+    def end(self):
+        self._running = False
+"""
+    (tmp_path / "gate.py").write_text(source, encoding="utf-8")
+    found = {taken.name: sorted(taken.exits) for taken in scan.taken_in(tmp_path / "gate.py", tmp_path)}
+    left = {name: ["leave"] for name in ("callers", "lock", "is_held")}
+    assert found == {**left, "_is_flush_due": ["_turn"], "_running": ["end"]}
+
+
 def test_what_is_never_given_back_is_found(tmp_path: Path) -> None:
     source = """
 class Gate:

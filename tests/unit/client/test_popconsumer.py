@@ -224,6 +224,7 @@ async def test_unfinished_messages_are_bounded_and_popping_goes_on_as_they_end()
         assert (len(cluster.asked("broker-a", POP)), cluster.topics["broker-a", "T"].next) == (pops, 64)
         await held[5].ack()
         assert (await anext(consumer)).body == b"broker-a/64"
+        assert len(consumer._source._held) == 64  # type: ignore[attr-defined]
 
 
 async def test_members_of_a_group_share_the_messages_of_one_queue() -> None:

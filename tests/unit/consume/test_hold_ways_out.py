@@ -23,6 +23,7 @@ def test_every_way_out_makes_room(leave: str) -> None:
     for opaque in range(count):
         held.hold(peer, frames.Pull(opaque=opaque, topic="T", queue_id=0, queue_offset=0), None, 10.0)
     assert len(held) == count and held._units >= count
+    (of_queue,), of_connection = held._by_queue.values(), held._by_connection[peer]
     arrived: list[Any] = [SimpleNamespace(tags_code=0, queue_offset=0, properties=b"")]
     ways: dict[str, Callable[[], object]] = {
         "on_dispatched": lambda: held.on_dispatched("T", 0, 1, arrived),
@@ -34,7 +35,8 @@ def test_every_way_out_makes_room(leave: str) -> None:
         "slices": lambda: held.on_dispatched("T", 0, 1, arrived),
     }
     ways[leave]()
-    assert (len(held), held._units) == (0, 0)
+    assert (len(held), held._units, of_queue.units) == (0, 0, 0)
+    assert leave == "connection_closed" or of_connection.units == 0
 
 
 def test_a_pull_that_is_answered_is_taken_from_the_shares_of_its_queue_and_of_its_connection() -> None:

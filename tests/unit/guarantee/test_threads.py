@@ -37,3 +37,17 @@ async def test_a_call_that_hangs_refuses_the_next_and_one_that_raised_does_not()
 
 def assert_set(event: threading.Event) -> None:
     assert event.wait(60)
+
+
+async def test_a_call_for_which_the_system_has_no_thread_is_not_in_the_way_of_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    one = OneThread("test")
+    with monkeypatch.context() as context:
+        context.setattr(threading.Thread, "start", fails)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await one.run(lambda: None, lambda: None)
+    await one.run(lambda: None, lambda: None)

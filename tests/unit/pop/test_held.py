@@ -323,3 +323,21 @@ def test_a_request_whose_time_is_over_makes_room() -> None:
     waiting.hold("b", until=30.0)
     waiting.sweep(11.0)
     assert len(waiting.held) == 1
+
+
+@pytest.mark.parametrize("leave", ["answered", "closed", "given up", "swept"])
+def test_a_request_that_went_in_any_way_goes_only_once(leave: str) -> None:
+    play, connection = Waiting(), FakeConnection()
+    play.hold("a", connection=connection)
+    (request,) = play.held._by_connection[connection]  # type: ignore[index]
+    ways: dict[str, Callable[[], object]] = {
+        "answered": play.arrive,
+        "closed": lambda: play.held.connection_closed(connection),  # type: ignore[arg-type]
+        "given up": play.held.release_all,
+        "swept": lambda: play.sweep(11.0),
+    }
+    ways[leave]()
+    play.turn()
+    assert len(play.held) == 0 and not request.is_held
+    play.held._give_up(request)
+    assert len(play.held) == 0 and len(play.answered + play.given_up) == (leave != "closed")

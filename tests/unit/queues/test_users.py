@@ -50,3 +50,12 @@ async def test_a_server_that_follows_its_users_no_more_ends(tmp_path: Path, monk
     await until(lambda: ended)
     assert server.failure is not None and "can't start new thread" in server.failure
     await server.stop()
+
+
+async def test_a_server_that_stops_is_not_ready_any_more() -> None:
+    server = QueueServer(QueueServerSettings(["127.0.0.1:1"], [b"k" * 16], port=0), lambda: None)
+    assert not server._healthy()[0]
+    await server.start()
+    assert server._healthy()[0]
+    await server.stop()
+    assert not server._healthy()[0] and server._ready() == (False, "the server of HTTP queues ends")

@@ -79,7 +79,7 @@ def test_no_checkpoint_writes_new_entries_among_the_old_ones() -> None:
         clock.advance(1100)
         store.tick(clock.now_ms())
         background.close()
-    assert bodies(store) == [b"new"]
+    assert bodies(store) == [b"new"] and store.deleting.kept == 1
     crash(store)
     again = opened(small("/s"), clock, disk=disk)  # type: ignore[arg-type]
     assert bodies(again) == [b"new"] and again.queue_range("orders", 0) == (0, 1)
@@ -234,3 +234,28 @@ def test_a_store_that_closes_tries_deletions_once_on_a_full_disk() -> None:
     store.delete_queues("orders")
     store.close()
     assert store.deleting.kept == 0 and store.deleting.is_pending
+
+
+class Places:
+    """A housekeeper that takes so many jobs and refuses the others."""
+
+    def __init__(self, store: Store, count: int) -> None:
+        self._housekeeper, self._left = store.deleting._housekeeper, count
+
+    def submit(self, *given: object) -> bool:
+        self._left -= 1
+        return self._left >= 0 and self._housekeeper.submit(*given)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("jobs", [0, 1])
+def test_a_deletion_for_which_the_housekeeper_has_no_place_is_made_later(tmp_path: Path, jobs: int) -> None:
+    clock = SimClock()
+    store = opened(small(tmp_path), clock)
+    store.append([message()])
+    housekeeper = store.deleting._housekeeper
+    store.deleting._housekeeper = Places(store, jobs)  # type: ignore[assignment]
+    store.delete_queues("orders")
+    assert store.deleting.kept == jobs and store.deleting.is_pending
+    store.deleting._housekeeper = housekeeper
+    store.tick(clock.now_ms())
+    assert store.deleting.kept == 1 and not store.deleting.is_pending

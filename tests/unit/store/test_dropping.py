@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 
 from gantry.store import queuetable
 from gantry.store.dropping import HANG_S, INTERVAL_S
+from gantry.store.queuetable import QueueTable
 from gantry.store.settings import Flush
 from gantry.store.store import Store
 from testkit.simclock import SimClock
@@ -154,3 +156,25 @@ def test_the_table_for_a_segment_is_made_in_slices_and_no_checkpoint_begins_mean
     assert not dropping.is_saving
     dropping.drop_first()
     assert dropping.segments == 1
+
+
+@pytest.mark.parametrize("queues", [1, 200])
+def test_queues_are_looked_at_once_more_when_the_log_was_cut_again_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, queues: int
+) -> None:
+    monkeypatch.setattr(queuetable, "_SLICE_COST", 200)
+    store = opened(small(tmp_path), SimClock())
+    store.append([message(queue_id=queue_id) for queue_id in range(queues)])
+    dropping, drop_before, looked = store.retention.dropping, QueueTable.drop_before, 0
+
+    def counted(table: QueueTable, start: int) -> Iterator[list[str]]:
+        nonlocal looked
+        looked += 1
+        return drop_before(table, start)
+
+    monkeypatch.setattr(QueueTable, "drop_before", counted)
+    for _ in range(3 if queues > 1 else 2):
+        dropping.drop_derived()
+    for _ in range(2000):
+        dropping.tick()
+    assert looked == 2 and dropping._search is None

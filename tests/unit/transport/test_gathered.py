@@ -262,9 +262,10 @@ async def test_output_that_was_resized_while_it_waited_ends_its_connection_only(
 async def test_what_is_written_outside_of_a_turn_leaves_too() -> None:
     async with play() as on:
         clients = [await on.connect() for _ in range(70)]
-        for number, connection in enumerate(on.connections):
-            connection.write(question(number))
-        assert [await answers(client, 1) for client in clients] == [[number] for number in range(70)]
+        for begin in (0, 100):
+            for number, connection in enumerate(on.connections):
+                connection.write(question(begin + number))
+            assert [await answers(client, 1) for client in clients] == [[begin + number] for number in range(70)]
 
 
 async def test_connections_that_come_and_go_take_the_places_of_others() -> None:

@@ -81,3 +81,11 @@ def test_a_connection_that_is_gone_is_not_counted() -> None:
     play.budget.forget(other)
     play.keep(other, MIB)
     assert play.budget.noted == MIB and not play.soon
+
+
+def test_the_budget_is_kept_again_in_every_later_turn() -> None:
+    play = Play(MIB)
+    for number in range(3):
+        play.keep(Peer(f"10.0.0.1:{number}"), 2 * MIB)
+        play.turn()
+        assert play.budget.closed == number + 1 and not play.soon

@@ -296,7 +296,6 @@ class PopSource:
         by_topic: dict[str, list[Receipt]] = defaultdict(list)
         for held in all_held:
             self._put_down(held)
-            self._held.discard(held)
             by_topic[held.message.source].append(receipt_of(held.message))
         given = [self._popping.give_back(self._parts.group, *one, _LEAVE_S) for one in by_topic.items()]
         await asyncio.gather(*given)
