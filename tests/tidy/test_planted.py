@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 from pathlib import Path
 
@@ -22,6 +23,15 @@ def test_there_are_at_least_ten_and_each_has_its_own_name() -> None:
 def test_a_planted_fault_fits_the_source_exactly_once() -> None:
     wrong = [mutant for mutant in _ALL if not mutant.fits()]
     assert not wrong, "\n".join(f"{one.name}: {one.file} does not hold exactly once:\n{one.old}" for one in wrong)
+
+
+def test_a_planted_fault_can_be_imported_since_one_that_cannot_proves_nothing() -> None:
+    for mutant in _ALL:
+        source = (_ROOT / mutant.file).read_text().replace(mutant.old, mutant.new)
+        try:
+            ast.parse(source)
+        except SyntaxError as error:
+            raise AssertionError(f"{mutant.name}: {mutant.file} line {error.lineno}: {error.msg}") from error
 
 
 def test_the_test_that_kills_a_planted_fault_exists() -> None:
