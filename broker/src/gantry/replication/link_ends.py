@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from gantry.errors import StoreError
 from gantry.replication.handshake import Hello, No, Welcome
 from gantry.replication.timers import LINK_S
+from gantry.store.background import Done
 from gantry.wire.ha import Ack
 
 _AGAIN_S = 1.0
@@ -97,11 +97,11 @@ class SlaveEnd(Protocol):
         """Return HOST:PORT of the master's replication port; empty while it is not known."""
         ...
 
-    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+    def adopt(self, welcome: Welcome, done: Done) -> None:
         """Put the contents of the welcome on the disk, then call done."""
         ...
 
-    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
+    def promise(self, epoch: int, done: Done) -> None:
         """Put the promise of an epoch on the disk, then call done."""
         ...
 

@@ -17,15 +17,16 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.writing import GATE_DISK_FULL
 from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL, MasterRole
 from gantry.broker.settings import sources
-from gantry.errors import StoreError
 from gantry.replication.haapi import Answer, refuse, why_not_sealed
 from gantry.replication.haproof import Keys
 from gantry.replication.hastate import MemberRole, MemberState
+from gantry.store.jobs import wait_until_done
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -125,24 +126,9 @@ class Fencing:
             role = self._role
             if role.is_reshaping:
                 return refuse(423, "the broker starts again, to change its log", retryAfterMs=_RESTART_MS)
-            await self._promise(epoch)
+            await wait_until_done(partial(self._promise_writer.promise, epoch))
             role.step_down(epoch)
             return None
-
-    async def _promise(self, epoch: int) -> None:
-        """Write the promise. It is on the disk when this returns; StoreError when that is unknown."""
-        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def finished(error: StoreError | None) -> None:
-            if kept.done():
-                return
-            if error is None:
-                kept.set_result(None)
-            else:
-                kept.set_exception(error)
-
-        self._promise_writer.promise(epoch, finished)
-        await kept
 
 
 async def open_door(

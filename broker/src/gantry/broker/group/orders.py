@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.broker.group.handover import Handover
@@ -19,7 +20,7 @@ from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.settings.config import HOT
 from gantry.broker.settings.keyrules import check as check_config
 from gantry.broker.settings.sources import replaced
-from gantry.errors import ConfigError, StoreError
+from gantry.errors import ConfigError
 from gantry.model import documents
 from gantry.model.topic import PERM_READ, PERM_READ_WRITE
 from gantry.replication import haapi
@@ -29,6 +30,7 @@ from gantry.replication.handshake import Step
 from gantry.replication.member_files import Plan
 from gantry.replication.record import Phase
 from gantry.replication.register import RegisterError
+from gantry.store.jobs import wait_until_done
 
 if TYPE_CHECKING:
     from gantry.broker.group.roles import Ground
@@ -156,17 +158,8 @@ class Orders:
         if refusal is not None:
             return refusal
         uid = f"{self._ground.machine.chance.getrandbits(128):032x}"
-        planned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def done(error: StoreError | None) -> None:
-            if error is not None:
-                planned.set_exception(error)
-            else:
-                planned.set_result(None)
-
         why = f"the log of {member.me.member} is thrown away, and everything is copied again"
-        group.plan(Plan(Step.BEGIN, 0, EpochTable(), uid), why, done)
-        await planned
+        await wait_until_done(partial(group.plan, Plan(Step.BEGIN, 0, EpochTable(), uid), why))
         return Answer(200, {"storeUID": uid})
 
     async def _why_not_clone(self) -> Answer | None:

@@ -5,7 +5,6 @@ The housekeeper runs jobs in order, and each saves all earlier changes too, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,13 +12,12 @@ from typing import TYPE_CHECKING
 from gantry.errors import StoreError
 from gantry.replication import term_promise
 from gantry.replication.term_promise import TermPromise
+from gantry.store.jobs import submit_or_refuse
 
 if TYPE_CHECKING:
     from gantry.broker.role.membership import Membership
-    from gantry.store.background import Worker
+    from gantry.store.background import Done, Worker
     from gantry.store.disk import Disk
-
-Done = Callable[[StoreError | None], None]
 
 
 class PromiseWriter:
@@ -62,5 +60,4 @@ class PromiseWriter:
                 self._member.term_promise = intended
             done(error)
 
-        if not self._housekeeper.submit(partial(term_promise.save, self._disk, self._root, intended), finished):
-            done(StoreError("too much waits for the disk"))
+        submit_or_refuse(self._housekeeper, partial(term_promise.save, self._disk, self._root, intended), finished)

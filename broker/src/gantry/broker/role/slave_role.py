@@ -34,13 +34,14 @@ from gantry.replication.hastate import MemberRole
 from gantry.replication.link import Connector, SlaveLink
 from gantry.replication.member_files import Plan, StoreIdentity
 from gantry.store import reviving
+from gantry.store.jobs import submit_or_refuse
 from gantry.transport.tasks import essential
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.broker.role.membership import Membership
     from gantry.broker.role.promise_writer import PromiseWriter
-    from gantry.store.background import Worker
+    from gantry.store.background import Done, Worker
     from gantry.store.disk import Disk
     from gantry.store.reviving import Revival
     from gantry.store.store import Store
@@ -184,7 +185,7 @@ class SlaveRole:
         """Return the offset up to which it holds its log by its flush policy."""
         return self._store.share.offset
 
-    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+    def adopt(self, welcome: Welcome, done: Done) -> None:
         """Write the cluster's id and the epochs of the welcome to the disk, then call done."""
         if self._member.has_register:
             # An epoch is promised before anything is acknowledged in it.
@@ -193,7 +194,7 @@ class SlaveRole:
         else:
             self._adopt(welcome, done)
 
-    def _adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+    def _adopt(self, welcome: Welcome, done: Done) -> None:
         # Checked here, because a seal may have come while this epoch was promised.  The housekeeper runs jobs in order,
         # so after a promise no table of a lower epoch is written, which would hide this member's last epoch.
         refusal = self._refusal(welcome)
@@ -214,8 +215,7 @@ class SlaveRole:
                 error = self._refusal(welcome)  # a seal may have come meanwhile, and nothing begins below it
             done(error)
 
-        if not place.housekeeper.submit(job, finished):
-            done(StoreError("too much waits for the disk"))
+        submit_or_refuse(place.housekeeper, job, finished)
 
     def _refusal(self, welcome: Welcome) -> StoreError | None:
         promised = self._member.promised
@@ -235,7 +235,7 @@ class SlaveRole:
         if self._connector is not None and self._connector.link is not None:
             self._connector.link.end_for(epoch)
 
-    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
+    def promise(self, epoch: int, done: Done) -> None:
         """Promise an epoch on the master's request, for a handover."""
         self._promise_writer.promise(epoch, done)
         self.outside.expect_news()
@@ -266,12 +266,12 @@ class SlaveRole:
         why = f"the log has to {'be cut' if welcome.step is Step.CUT else 'begin'} at {welcome.at} to follow the master"
         self.plan(plan, why, partial(_planned, why))
 
-    def plan(self, plan: Plan, why: str, done: Callable[[StoreError | None], None]) -> None:
+    def plan(self, plan: Plan, why: str, done: Done) -> None:
         """Stop following, write the plan for the next start, and start again; then call `done`."""
         place = self._place
         self._start_again(partial(member_files.save_plan, place.disk, place.root, plan), why, done)
 
-    def _start_again(self, job: Callable[[], None], why: str, done: Callable[[StoreError | None], None]) -> None:
+    def _start_again(self, job: Callable[[], None], why: str, done: Done) -> None:
         """Stop following, run the job that writes the plan of the next start, and start again."""
         self.is_reshaping = True
         self.cut_off(why)
@@ -283,8 +283,7 @@ class SlaveRole:
                 self.is_reshaping = False
             done(error)
 
-        if not self._place.housekeeper.submit(job, planned):
-            planned(StoreError("too much waits for the disk"))
+        submit_or_refuse(self._place.housekeeper, job, planned)
 
     def append(self, start: int, records: memoryview) -> int:
         """Write records at `start`. Return the log's new end."""
