@@ -40,8 +40,7 @@ class Slave:
         self.end = self.store.dispatched.offset
         state = JsonState("/s/config/consumerOffset.json", self.disk, InlineBackground().housekeeper)
         self.offsets = Offsets(state, self.clock)
-        nothing = SimpleNamespace(names=list, all=list, follow=lambda key, value: None)
-        self.tables = SimpleNamespace(topics=nothing, groups=nothing, offsets=self.offsets, followed={})
+        self.tables = SimpleNamespace(offsets=self.offsets, followed={})
 
     def lives(self, life: TopicGeneration | None) -> None:
         self.store.generations.take("orders", life)

@@ -18,7 +18,7 @@ from gantry.broker.role.slave_tables import AppliedTables
 from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.slave_reads import MASTER, SlaveReads
-from gantry.metadata.journal import BEGIN, FILTER, LOCKS, MARKS, MODE, OFFSET, RESETS, SINK
+from gantry.metadata.journal import BEGIN, FILTER, GROUP, LOCKS, MARKS, MODE, OFFSET, RESETS, SINK, TOPIC
 from gantry.metadata.savedtogether import SavedTogether
 from gantry.replication.catch_up_pacing import CatchUpPacing
 from gantry.replication.in_sync_tracker import InSyncTracker
@@ -235,8 +235,11 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         machine.disk, shared.store.settings.root, ground.background.housekeeper, config.name
     )
     locks, filters, offsets, clock = shared.locks, shared.filters, shared.offsets, machine.clock
-    decisions = shared.decisions
+    decisions, topics, groups = shared.decisions, shared.topics, shared.groups
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
+        TOPIC: (topics.names, topics.follow),
+        GROUP: (lambda: [group.name for group in groups.all()], groups.follow),
+        OFFSET: (offsets.keys, offsets.follow),
         MARKS: (offsets.marks.keys, offsets.follow_marks),
         RESETS: (offsets.places.keys, offsets.follow_places),
         BEGIN: (offsets.begins.keys, offsets.follow_begins),
@@ -246,8 +249,8 @@ def _slave_role(config: BrokerConfig, ground: Ground, shared: Shared) -> SlaveRo
         SINK: (decisions.keys, decisions.follow),
     }
     tables = AppliedTables(
-        shared.topics,
-        shared.groups,
+        topics,
+        groups,
         offsets,
         shared.progress.commits.merge,
         shared.delays.follow,

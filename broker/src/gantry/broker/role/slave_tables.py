@@ -87,16 +87,10 @@ class _Taker:
             self._forget_others(value)
         elif table == journals.GRAVE:
             self._bury(key, value)
-        elif table == journals.TOPIC:
-            tables.topics.follow(key, value)
-        elif table == journals.GROUP:
-            tables.groups.follow(key, value)
-        elif table == journals.OFFSET:
-            tables.offsets.follow(key, value)
-            if key in self._away:
-                tables.merge(key, self._away[key])
         elif table in tables.followed:
             tables.followed[table][1](key, value)
+            if table == journals.OFFSET and key in self._away:
+                tables.merge(key, self._away[key])
         elif table == journals.QUEUES:
             self._begin_queues(documents.document(value, "next offsets of queues"))
         elif table == journals.DELAYS:
@@ -148,18 +142,12 @@ class _Taker:
         """Remove entries that the master does not have; messages in the log stay."""
         if not isinstance(value, dict):
             raise ValueError("a list of everything that is none")
-        tables = self._tables
-        known = {name: set(keys) for name, keys in value.items() if isinstance(keys, list)}
-        for name in tables.topics.names():
-            if name not in known.get(journals.TOPIC, {name}):
-                tables.topics.follow(name, None)
-        for group in tables.groups.all():
-            if group.name not in known.get(journals.GROUP, {group.name}):
-                tables.groups.follow(group.name, None)
-        for key in tables.offsets.keys():  # noqa: SIM118  a method of its own
-            if key not in known.get(journals.OFFSET, {key}) and key not in self._away:
-                tables.offsets.follow(key, None)
+        for table, (keys, follow) in self._tables.followed.items():
+            listed = value.get(table)
+            if not isinstance(listed, list):
+                continue  # of a master of a version without this table
+            kept = {*listed, *self._away} if table == journals.OFFSET else set(listed)
+            for key in keys():
+                if key not in kept:
+                    follow(key, None)
         self._revive_others(value.get(journals.GRAVE), value.get(journals.LOG_START))
-        for table, (keys, follow) in tables.followed.items():
-            for key in set(keys()) - known.get(table, set(keys())):
-                follow(key, None)
