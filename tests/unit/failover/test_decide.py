@@ -291,7 +291,6 @@ def test_a_new_group_begins_when_every_disk_is_known_to_be_empty() -> None:
     disks = {each: empty(each) for each in range(3)}
     assert decide(snapshot(disks, None), NOW) == Bootstrap(((0, "8f1c"), (1, "77aa"), (2, "c09d")))
     assert kind(decide(snapshot({0: empty(0), 1: empty(1)}, None), NOW)) is Blocked
-    assert kind(decide(snapshot(disks, None, had_stores=True), NOW)) is Blocked
 
 
 def test_disks_that_were_kept_are_recovered_and_never_bootstrapped() -> None:

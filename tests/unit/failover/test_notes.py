@@ -21,7 +21,7 @@ NOBODY: frozenset[int] = frozenset()
 
 
 def notes() -> Notes:
-    made = Notes((0, 1, 2), FAST, had_stores=True)
+    made = Notes((0, 1, 2), FAST)
     made.read(Seen(ACTIVE, "1"), 100.0)
     return made
 
@@ -61,7 +61,7 @@ def test_a_renewal_came_before_the_reading_that_shows_it_and_a_lease_lasts_from_
 
 @pytest.mark.parametrize("timers", [*TIMERS.values(), of_renewals(0.5), of_renewals(20.0)])
 def test_no_serving_lease_outlasts_the_suspicion_when_the_register_could_not_be_read_for_long(timers: Timers) -> None:
-    made = Notes((0, 1, 2), replace(FAST, suspect_after_s=timers.suspect_after_s), had_stores=True)
+    made = Notes((0, 1, 2), replace(FAST, suspect_after_s=timers.suspect_after_s))
     made.read(Seen(ACTIVE, "1"), 100.0)
     renewed_s = 100.0 + 3 * timers.suspect_after_s  # it was sent then, and read at once
     made.read(Seen(ACTIVE, "2"), renewed_s)
@@ -146,7 +146,7 @@ def test_a_master_that_takes_no_writes_and_one_that_was_sealed_short_of_slaves_c
     made.observe(ACTIVE, {0: LEADER, 1: SLAVE}, NOBODY, 100.0, 100.0)
     made.observe(ACTIVE, {0: replace(LEADER, is_writable=False), 1: SLAVE}, NOBODY, 101.0, 101.0)
     assert made.snapshot(ACTIVE, {}).tried == {0: 1}, "its disk hangs: its log may be the longest"
-    other = Notes((0, 1, 2), FAST, had_stores=True)
+    other = Notes((0, 1, 2), FAST)
     other.read(Seen(SEALED, "2"), 100.0)  # a coordinator that did not see who led
     short = replace(LEADER, role=MemberRole.NONE, is_writable=False, is_short=True)
     other.observe(SEALED, {0: short, 1: replace(SLAVE, role=MemberRole.NONE)}, NOBODY, 100.0, 100.0)

@@ -80,7 +80,6 @@ class Group:
     ordinals: tuple[int, ...]
     policy: Policy
     lease_duration_s: int = 0
-    had_stores: bool = False
 
 
 class Members(Protocol):
@@ -130,7 +129,7 @@ class Coordinator:
         self.policy, self.timers = weakest(group.policy, group.lease_duration_s, {})  # of the last round
         self._told: Decision | None = None
         self._due_s = float("inf")  # when the last decision changes by time alone
-        self._notes = Notes(group.ordinals, group.policy, group.had_stores)
+        self._notes = Notes(group.ordinals, group.policy)
 
     async def run(self, period_s: float = 0.0) -> None:
         """Run a round every `period_s`, 0: as the members' terms say, until cancelled, or until the register has the

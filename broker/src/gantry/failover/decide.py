@@ -91,7 +91,6 @@ class Snapshot:
     policy: Policy
     former: Holder | None = None  # who led before the seal, if the observer saw it
     first_answer_s: float | None = None  # when the first answer to this epoch's seal came
-    had_stores: bool = False  # volumes are known to have belonged to this group
     lease_s: int = 0  # the longest lease that the observer saw: a serving lease may be older than a shorter setting
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
@@ -236,8 +235,6 @@ def _states(seen: Snapshot) -> list[MemberState]:
 def _without_register(seen: Snapshot) -> Decision:
     states = _states(seen)
     if len(states) == seen.policy.replicas and all(state.is_empty for state in states):
-        if seen.had_stores:
-            return Blocked("every disk is empty, and volumes are known to have held this group")
         return Bootstrap(tuple((state.member.ordinal, state.store_uid) for state in states))
     return _recover(seen, "there is no register, and disks that hold something")
 

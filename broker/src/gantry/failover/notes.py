@@ -35,10 +35,9 @@ HAND_OVER_AGAIN_S = 30.0  # a handover costs producers a pause, even when it is 
 class Notes:
     """The memory of one coordinator for one group; instants are seconds on a monotonic clock."""
 
-    def __init__(self, ordinals: tuple[int, ...], policy: Policy, had_stores: bool) -> None:
+    def __init__(self, ordinals: tuple[int, ...], policy: Policy) -> None:
         self._ordinals = ordinals
         self.policy = policy  # of the present round
-        self._had_stores = had_stores
         self._version: str | None = None
         self._unchanged_since_s: float | None = None
         self._quiet_since_s: float | None = None
@@ -217,7 +216,6 @@ class Notes:
             self.policy,
             self._former,
             self._first_answer_s,
-            self._had_stores,
             self._lease_s,
             dict(self._tried),
             self._cut_off_since_s,

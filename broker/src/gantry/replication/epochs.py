@@ -10,8 +10,8 @@ in the shorter of them.  A slave that comes back cuts its log there before it fo
 A master that wrote nothing leaves an empty entry, which the next entry at the same offset replaces.  So an entry is
 never refused for its start.  (RocketMQ's controller mode does refuse it, and loses epochs, #9689.)
 
-A table is a value; nothing here knows where the log really ends, so callers pass `end`.  As bytes, on disk and on the
-wire: magic, version, count, the entries, CRC-32.  Received bytes are refused when the invariants do not hold.
+A table is a value; nothing here knows where the log really ends, so callers pass `end`.  As bytes on the disk: magic,
+version, count, the entries, CRC-32; on the wire: pairs (`handshake`).  A table that breaks an invariant is refused.
 """
 
 from __future__ import annotations

@@ -240,14 +240,11 @@ class InSyncTracker:
                     self._pace.left_late(slave.member, now_s)
         return self.confirmed
 
-    def lag_s(self, slave: Attendance, now_s: float) -> float:
-        """Return for how many seconds the slave has lacked bytes that were in our log before."""
-        return slave.log.lag_s(now_s)
-
     def is_own_disk_late(self, now_s: float) -> bool:
         """Return whether our own disk makes acknowledgements late, and enough slaves could confirm without it."""
         is_late = self.own.late_s(now_s) >= self.rules.waits.late_s
-        return is_late and self._well(None, now_s) - 1 >= self.rules.min_in_sync
+        in_time = sum(not self._is_late(slave, now_s) for slave in self._there(None, now_s))
+        return is_late and in_time >= self.rules.min_in_sync
 
     def are_links_late(self, now_s: float) -> bool:
         """Return whether the links to slaves make acknowledgements late, and too few come in time.
@@ -262,7 +259,7 @@ class InSyncTracker:
         return late > 0 and 1 + len(reached) - late < self.rules.min_in_sync
 
     def _is_gone(self, slave: Attendance, now_s: float) -> bool:
-        return self._pace.must_leave(slave.silent_s(now_s), self.lag_s(slave, now_s))
+        return self._pace.must_leave(slave.silent_s(now_s), slave.log.lag_s(now_s))
 
     def _is_late(self, slave: Attendance, now_s: float) -> bool:
         return slave.late_s(now_s) >= self.rules.waits.late_s
@@ -275,12 +272,11 @@ class InSyncTracker:
             if slave is not without and slave.member in self.insync.recorded and not self._is_gone(slave, now_s)
         ]
 
-    def _well(self, without: Attendance | None, now_s: float) -> int:
-        """Return how many members of the set acknowledge in time without this one; ourselves always count."""
-        return 1 + sum(not self._is_late(slave, now_s) for slave in self._there(without, now_s))
-
     def _steadily_well(self, without: Attendance, now_s: float) -> int:
-        """The same, without those that become late and may be so a moment later: of two, the first would have left."""
+        """Return how many members of the set acknowledge in time without this one; ourselves always count.
+
+        Those that become late and may be so a moment later do not count: of two, the first would have left.
+        """
         late_s = self.rules.waits.late_s
         return 1 + sum(
             not self._is_late(slave, now_s) and not slave.is_nearly_late(late_s, now_s)

@@ -341,7 +341,7 @@ class MasterRole:
             str(place): {
                 "connected": slave.is_connected,
                 "lagBytes": max(0, written - slave.held),
-                "lagSeconds": round(self.tracker.lag_s(slave, now_s), 3),
+                "lagSeconds": round(slave.log.lag_s(now_s), 3),
             }
             for place, slave in self.tracker.slaves.items()
         }
