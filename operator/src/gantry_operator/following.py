@@ -68,7 +68,7 @@ class Following:
         self._makes = makes
         self._keys = HaKeys(kube, loops)
 
-    async def begun(self, key: Key, found: Document) -> Followed:
+    async def start_loops(self, key: Key, found: Document) -> Followed:
         """Start the loops of a cluster and return its snapshot; ValueError without a name, a uid or a generation."""
         self._loops.expect(key)
         reading = lenient.read_leniently(found)

@@ -29,7 +29,7 @@ class Glances:
         if found is None:
             self._following.forget(key)
             return None
-        followed = await self._following.begun(key, found)
+        followed = await self._following.start_loops(key, found)
         cluster = followed.snapshot.cluster
         if cluster.is_going and "Pod" not in followed.snapshot.unseen and not followed.listed.has_brokers:
             self._following.forget(key)

@@ -95,7 +95,7 @@ class Reconciler:
             for each in (self._following, self._owned, self._doors, self._hands, self._telling):
                 each.forget(key)
             return None
-        followed = await self._following.begun(key, found)
+        followed = await self._following.start_loops(key, found)
         snapshot = self._with_denied(followed.snapshot)
         if snapshot.cluster.is_going:
             return await self._end(followed, snapshot, found)
@@ -125,7 +125,7 @@ class Reconciler:
         found = await self._kube.get(cluster_path(key))
         if found is None:
             return
-        snapshot = (await self._following.begun(key, found)).snapshot
+        snapshot = (await self._following.start_loops(key, found)).snapshot
         said: list[Condition] = []
         if isinstance(error, KubeError) and is_refusal(error):
             said = status.stalled("Refused", f"the API server refuses {error}; a failover loop goes on")

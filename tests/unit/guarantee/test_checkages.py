@@ -26,27 +26,27 @@ def test_a_broker_that_says_the_age_is_believed_whatever_the_clocks_are(skew_ms:
     ages = CheckAges(clock)
     one = replace(half("M", 1_234), born_ms=clock.now_ms() + skew_ms)
     clock.jump(skew_ms)
-    assert ages.least_ms(one) == 1_234
+    assert ages.measure_age_ms(one) == 1_234
 
 
 @pytest.mark.parametrize("skew_ms", SKEWS_MS)
 def test_with_another_broker_a_half_is_as_old_as_it_is_asked_about(skew_ms: int) -> None:
     clock = SimClock()
     ages = CheckAges(clock)
-    assert ages.least_ms(half("M")) == 0
+    assert ages.measure_age_ms(half("M")) == 0
     clock.advance(5_000)
     clock.jump(skew_ms)
-    assert ages.least_ms(half("N")) == 0
+    assert ages.measure_age_ms(half("N")) == 0
     clock.advance(1_000)
-    assert (ages.least_ms(half("M")), ages.least_ms(half("N"))) == (6_000, 1_000)
+    assert (ages.measure_age_ms(half("M")), ages.measure_age_ms(half("N"))) == (6_000, 1_000)
 
 
 def test_what_is_remembered_is_bounded_and_the_half_asked_longest_ago_is_forgotten() -> None:
     clock = SimClock()
     ages = CheckAges(clock)
     for number in range(_ASKED_MAX):
-        ages.least_ms(half(f"M{number}"))
+        ages.measure_age_ms(half(f"M{number}"))
     clock.advance(1_000)
-    assert ages.least_ms(half("M0")) == 1_000
-    ages.least_ms(half("new"))
-    assert ages.least_ms(half("M0")) == 1_000 and ages.least_ms(half("M1")) == 0
+    assert ages.measure_age_ms(half("M0")) == 1_000
+    ages.measure_age_ms(half("new"))
+    assert ages.measure_age_ms(half("M0")) == 1_000 and ages.measure_age_ms(half("M1")) == 0

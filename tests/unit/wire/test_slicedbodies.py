@@ -19,7 +19,7 @@ VALUES = st.recursive(
 
 def loaded(body: bytes, path: tuple[str, ...] = ("a", "b")) -> tuple[dict[str, object], int]:
     """Return the object, and the number of slices."""
-    steps, count = slicedbodies.loading(body, path), 1
+    steps, count = slicedbodies.load_in_slices(body, path), 1
     while True:
         try:
             next(steps)

@@ -26,7 +26,7 @@ from functools import partial
 from gantry.broker.complaints import Complaints
 from gantry.broker.permitted_topics import TopicTable
 from gantry.broker.registration_body import BrokerIdentity, RegistrationSource
-from gantry.broker.registration_worker import Invoker, RegistrationGround, RegistrationWorker
+from gantry.broker.registration_worker import Invoker, RegistrationContext, RegistrationWorker
 
 
 class RegistrationTask:
@@ -44,8 +44,8 @@ class RegistrationTask:
     ) -> None:
         self.complaints = complaints
         self._source = RegistrationSource(identity, topics)
-        self._ground = RegistrationGround(client, self._source, complaints, period_s, timeout_s)
-        self._workers = {address: RegistrationWorker(address, self._ground) for address in name_servers}
+        self._context = RegistrationContext(client, self._source, complaints, period_s, timeout_s)
+        self._workers = {address: RegistrationWorker(address, self._context) for address in name_servers}
         self._changes = 0
 
     @property
@@ -56,12 +56,12 @@ class RegistrationTask:
     @property
     def master_address(self) -> str:
         """The address of the group's master for clients, as a name server told this slave; empty when none did."""
-        return self._ground.master_address
+        return self._context.master_address
 
     @property
     def master_ha(self) -> str:
         """The address of the group's master for slaves, as a name server told this slave; empty when none did."""
-        return self._ground.master_ha
+        return self._context.master_ha
 
     def topic_changed(self, name: str) -> None:
         """Register a topic now that was created or changed, or the whole table for one that was deleted."""
@@ -112,8 +112,8 @@ class RegistrationTask:
         """
         wanted = self._changes
         try:
-            async with asyncio.timeout(self._ground.timeout_s), self._ground.round_over:
-                await self._ground.round_over.wait_for(
+            async with asyncio.timeout(self._context.timeout_s), self._context.round_over:
+                await self._context.round_over.wait_for(
                     lambda: all(one.has_failed or one.changes_sent >= wanted for one in self._workers.values())
                 )
         except TimeoutError:

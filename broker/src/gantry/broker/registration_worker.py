@@ -37,7 +37,7 @@ class Invoker(Protocol):
 
 
 @dataclass(slots=True)
-class RegistrationGround:
+class RegistrationContext:
     """What the workers of all name servers share."""
 
     client: Invoker
@@ -53,12 +53,12 @@ class RegistrationGround:
 class RegistrationWorker:
     """The registration at one name server; run() is a task of its own."""
 
-    def __init__(self, address: str, ground: RegistrationGround) -> None:
+    def __init__(self, address: str, context: RegistrationContext) -> None:
         self.address = address
         self.is_registered = False
         self.has_failed = False  # the last whole registration
         self.changes_sent = 0  # how many of the changes so far were carried by its rounds
-        self._ground = ground
+        self._context = context
         self._changes = 0
         self._changed_topics: dict[str, None] = {}
         self._is_whole_due = False
@@ -89,7 +89,7 @@ class RegistrationWorker:
         loop = asyncio.get_running_loop()
         not_before_s = 0.0  # for a registration that was lost just after it was made
         while True:
-            due_s = loop.time() + self._ground.period_s
+            due_s = loop.time() + self._context.period_s
             await self.register_whole()
             if self.has_failed:
                 due_s = loop.time() + _AGAIN_S * (1 << min(self._read_in_vain, _DOUBLINGS_MAX))
@@ -106,7 +106,7 @@ class RegistrationWorker:
         """Send the whole table once."""
         changes, self._is_whole_due = self._changes, False
         self._changed_topics.clear()
-        source = self._ground.source
+        source = self._context.source
         try:
             answer = await self._ask(await source.whole(), self._timeout())
         except GantryError as error:
@@ -118,8 +118,8 @@ class RegistrationWorker:
             self.is_registered, self.has_failed = True, False
             self._takes_whole_only = self._takes_whole_only or answer.version < _SINGLE_TOPICS_VERSION
             if not source.is_master and answer.ext.get("masterAddr"):
-                self._ground.master_address = answer.ext["masterAddr"]
-                self._ground.master_ha = answer.ext.get("haServerAddr", "")
+                self._context.master_address = answer.ext["masterAddr"]
+                self._context.master_ha = answer.ext.get("haServerAddr", "")
         await self._note_sent(changes)
 
     async def unregister(self) -> None:
@@ -127,7 +127,7 @@ class RegistrationWorker:
         if not self.is_registered:
             return
         try:
-            await self._ground.client.invoke(self.address, self._ground.source.goodbye(), _GOODBYE_S)
+            await self._context.client.invoke(self.address, self._context.source.goodbye(), _GOODBYE_S)
         except GantryError as error:
             self._complain(f"could not unregister this broker: {error}")
         self.is_registered = False
@@ -136,22 +136,22 @@ class RegistrationWorker:
         """Register the changed topics by themselves; what is left when that fails, the whole table has."""
         changes, names = self._changes, list(self._changed_topics)
         self._changed_topics.clear()
-        if not self._ground.source.is_master:
+        if not self._context.source.is_master:
             names.clear()  # the whole table of a slave is not read either
         for at in range(0, len(names), _TOPICS_AT_ONCE):
             if self._takes_whole_only or self._is_whole_due:
                 break
-            some = [self._ground.source.get(name) for name in names[at : at + _TOPICS_AT_ONCE]]
+            some = [self._context.source.get(name) for name in names[at : at + _TOPICS_AT_ONCE]]
             await asyncio.gather(*[self._register_topic(topic) for topic in some if topic is not None])
         self._is_whole_due = self._is_whole_due or (self._takes_whole_only and bool(names))
         if not self._is_whole_due:
             await self._note_sent(changes)
 
     async def _register_topic(self, topic: TopicConfig) -> None:
-        if not self._ground.source.is_master:
+        if not self._context.source.is_master:
             return  # since the round began; and Apache's name server takes single topics from anybody
         try:
-            await self._ask(self._ground.source.single(topic), self._ground.timeout_s)
+            await self._ask(self._context.source.single(topic), self._context.timeout_s)
         except GantryError as error:
             if isinstance(error, RefusedError) and error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                 self._takes_whole_only = True
@@ -166,23 +166,23 @@ class RegistrationWorker:
         self._woken.set()
 
     async def _ask(self, command: Command, timeout_s: float) -> Command:
-        answer = await self._ground.client.invoke(self.address, command, timeout_s)
+        answer = await self._context.client.invoke(self.address, command, timeout_s)
         if answer.code:
             raise RefusedError(answer.code, answer.remark or "no remark")
         return answer
 
     def _timeout(self) -> float:
         """Seconds for a whole registration: more after one that was not answered."""
-        first_s = self._ground.timeout_s
+        first_s = self._context.timeout_s
         return max(first_s, min(first_s * (1 << min(self._read_in_vain, _DOUBLINGS_MAX)), _TIMEOUT_MAX_S))
 
     def _complain(self, what: str) -> None:
-        self._ground.complaints.say(self.address, f"name server {self.address} {what}")
+        self._context.complaints.say(self.address, f"name server {self.address} {what}")
 
     async def _note_sent(self, changes: int) -> None:
-        async with self._ground.round_over:
+        async with self._context.round_over:
             self.changes_sent = changes
-            self._ground.round_over.notify_all()
+            self._context.round_over.notify_all()
 
     async def _sleep(self, within_s: float) -> None:
         """Wait for a change, a lost connection or the end of the time."""

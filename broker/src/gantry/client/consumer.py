@@ -138,7 +138,7 @@ class Consumer:
             count = self.settings.concurrency
             self._workers = [self._life.spawn(self._work(self._listener), f"gantry-listener-{n}") for n in range(count)]
         self._source.begin()
-        await self._source.begun(_BEGUN_S)
+        await self._source.wait_until_begun(_BEGUN_S)
 
     async def stop(self) -> None:
         """Stop pulling, wait for messages in work, commit, unregister, and close.

@@ -169,7 +169,7 @@ class PullConsumer:
         deadline = asyncio.get_running_loop().time() + timeout_s
         while not self._life.is_over:
             self._news.clear()
-            found = self._taken(count_max)
+            found = self._take_messages(count_max)
             if found:
                 return found
             try:
@@ -256,7 +256,7 @@ class PullConsumer:
             raise ConfigError(f"this consumer does not have {queue} now; it has {len(self._queues)} queues")
         return found
 
-    def _taken(self, count_max: int) -> list[StoredMessage]:
+    def _take_messages(self, count_max: int) -> list[StoredMessage]:
         found: list[StoredMessage] = []
         names = sorted(self._queues)
         self._turn = (self._turn + 1) % max(1, len(names))

@@ -84,12 +84,12 @@ class Waiting:
         """Take a reply that a broker passes on. Return False for any other request."""
         if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return False
-        answer = self._taken(command)
+        answer = self._take_reply(command)
         if not command.is_oneway:
             connection.write(encode(answer))
         return True
 
-    def _taken(self, command: Command) -> Command:
+    def _take_reply(self, command: Command) -> Command:
         try:
             header = headers.parse(command.code, command.ext)
             pairs = properties.parse(header.text("properties").encode())

@@ -22,7 +22,7 @@ class CheckAges:
         self._clock = clock
         self._asked_s: OrderedDict[str, float] = OrderedDict()
 
-    def least_ms(self, half: StoredMessage) -> float:
+    def measure_age_ms(self, half: StoredMessage) -> float:
         """Return for how many ms the half has been there at least; note that it was asked about."""
         if half.age_ms is not None:
             return half.age_ms

@@ -99,7 +99,7 @@ class _Halves:
         status = await self._database.run(committed(self._say, half.message_id))
         if status:
             return Outcome.ROLLBACK if status == "void" else Outcome.COMMIT
-        age_ms = self._ages.least_ms(half)
+        age_ms = self._ages.measure_age_ms(half)
         return Outcome.ROLLBACK if age_ms > self.rules.running_max_s * 1000 else Outcome.UNKNOWN
 
 

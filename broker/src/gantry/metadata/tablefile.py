@@ -45,7 +45,7 @@ class TableFile:
     def save_if_changed(self) -> None:
         """Hand the document to the disk when something changed since the last time, or could not be saved then."""
         if self.is_changed:
-            self.save(self._taken())
+            self.save(self._take_table())
         else:
             self._state.retry()
 
@@ -82,9 +82,9 @@ class TableFile:
     def save_now(self) -> None:
         """Put the document on the disk before returning; StoreError when that fails."""
         self.saves += 1
-        self._state.save_now(self._taken())
+        self._state.save_now(self._take_table())
 
-    def _taken(self) -> Mapping[str, object]:
+    def _take_table(self) -> Mapping[str, object]:
         document = self._to_document()
         self.is_changed = False
         return document

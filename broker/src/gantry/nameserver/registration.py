@@ -59,9 +59,9 @@ def decoding(body: bytes, compressed: bool, broker_version: int) -> Steps:
         inflated = yield from _inflate(body)
         return (yield from _decode_compressed(inflated, broker_version))
     if broker_version < _WHOLE_BODY_VERSION:
-        source = yield from slicedbodies.loading(body, ("topicConfigTable",))
+        source = yield from slicedbodies.load_in_slices(body, ("topicConfigTable",))
         return (yield from _topics_and_version(documents.document(source, "a registration"), ()))
-    source = yield from slicedbodies.loading(body, ("topicConfigSerializeWrapper", "topicConfigTable"))
+    source = yield from slicedbodies.load_in_slices(body, ("topicConfigSerializeWrapper", "topicConfigTable"))
     table = documents.mapping(source, "topicConfigSerializeWrapper")
     return (yield from _topics_and_version(table, _texts(documents.array(source, "filterServerList"))))
 

@@ -205,7 +205,7 @@ class SendHandler:
         delayed: list[Send] = []
         for send in sends:
             if send.batch:
-                self._append_as_sent(connection, run)
+                self._append_plain(connection, run)
                 run = []
                 self._send_batch(connection, send)
             else:
@@ -218,12 +218,12 @@ class SendHandler:
                     delayed.append(send)
                 else:
                     run.append(send)
-        self._append_as_sent(connection, run)
+        self._append_plain(connection, run)
         if halves:
-            self._append(connection, *self._taken(connection, halves, self._take_half))
+            self._append(connection, *self._take_accepted(connection, halves, self._take_half))
         if delayed:
             self._halves.saw_plain(delayed[0].group)
-            taken, queues = self._taken(connection, delayed, self._delays.take)
+            taken, queues = self._take_accepted(connection, delayed, self._delays.take)
             self._append(connection, taken, queues, self._delays.handles)
             self._delays.appended()
 
@@ -252,15 +252,15 @@ class SendHandler:
 
     def _take_halves(self, connection: Connection, sends: list[Send]) -> None:
         if self._are_plain(sends, _NOT_PLAIN_HALF, SYS_COMMIT_BIT):
-            taken, queues = self._taken(connection, sends, self._halves.take)
+            taken, queues = self._take_accepted(connection, sends, self._halves.take)
         else:
-            admitted, _ = self._taken(connection, sends, self._admission.admit)
-            taken, queues = self._taken(connection, admitted, self._take_half)
+            admitted, _ = self._take_accepted(connection, sends, self._admission.admit)
+            taken, queues = self._take_accepted(connection, admitted, self._take_half)
         if taken:
             self._half_runs.append((connection, taken, queues))
             self._gather(connection)
 
-    def _taken(
+    def _take_accepted(
         self, connection: Connection, sends: list[Send], take: Callable[[Send], Refusal | None]
     ) -> tuple[list[Send], list[int]]:
         """Return the messages that `take` accepts, and the queues they were sent to; refuse the others."""
@@ -276,7 +276,7 @@ class SendHandler:
                 self._refuse(connection, (send,), refusal)
         return taken, queues
 
-    def _append_as_sent(self, connection: Connection, run: list[Send]) -> None:
+    def _append_plain(self, connection: Connection, run: list[Send]) -> None:
         if run:
             self._halves.saw_plain(run[0].group)
             self._append(connection, run)

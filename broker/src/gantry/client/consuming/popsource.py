@@ -105,7 +105,7 @@ class PopSource:
         self._tasks.append(self._parts.spawn(self._look_regularly(), "gantry-places"))
         self._tasks.append(self._parts.spawn(self._renewal.run(self._brokers, self._held), "gantry-renewal"))
 
-    async def begun(self, within_s: float) -> None:
+    async def wait_until_begun(self, within_s: float) -> None:
         """Return when it is stored where a new group begins, at the latest after `within_s`."""
         parts = self._parts
         offsets = RemoteOffsets(parts.session, parts.routes, parts.group)

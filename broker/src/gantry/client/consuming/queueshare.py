@@ -84,7 +84,7 @@ class QueueShare:
         self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
         self._tasks.append(self._spawn(self._share_regularly(), "gantry-rebalance"))
 
-    async def begun(self, within_s: float) -> None:
+    async def wait_until_begun(self, within_s: float) -> None:
         """Return when this member has begun its first queues and their offsets are stored, at the latest after
         `within_s`.  A topic that does not exist is not waited for: nothing of it can be skipped.
         """

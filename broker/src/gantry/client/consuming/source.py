@@ -60,7 +60,7 @@ class MessageSource(Protocol):
         """Start the tasks."""
         ...
 
-    async def begun(self, within_s: float) -> None:
+    async def wait_until_begun(self, within_s: float) -> None:
         """Return when the first queues have begun, at the latest after `within_s`."""
         ...
 
