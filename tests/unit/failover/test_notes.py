@@ -48,6 +48,13 @@ def test_silence_began_with_the_last_question_that_was_answered_and_lasts_until_
     assert master(made).unwell_since_s == 102.0, "it may have died right after its answer"
 
 
+def test_a_master_that_stays_in_a_lower_epoch_than_the_registers_is_suspected() -> None:
+    made = notes()
+    former = replace(promised("", 3), me=ME, role=MemberRole.MASTER, epoch=ACTIVE.epoch - 1, is_writable=True)
+    made.observe(ACTIVE, {0: former}, NOBODY, asked_s=101.0, now_s=101.1)
+    assert master(made).unwell_since_s == 101.0
+
+
 def test_a_renewal_came_before_the_reading_that_shows_it_and_a_lease_lasts_from_that_reading_on() -> None:
     made = notes()
     seen = made.snapshot(ACTIVE, {})

@@ -46,6 +46,7 @@ class AskedMembers:
     """Implements `failover.coordinator.Members`.
 
     address: returns the present HOST:PORT of an ordinal, an empty text when it is not known.
+    gone: returns the ordinals whose process is known to have ended.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class AskedMembers:
         self._keys = keys
         self._clock = clock
         self._timeout_s = timeout_s
-        self._gone = gone
+        self.gone = gone
         self._ahead_ms: dict[int, int] = {}
         self._session: aiohttp.ClientSession | None = None
 
@@ -122,10 +123,6 @@ class AskedMembers:
             return None
         said = order(path, self._target._replace(ordinal=ordinal), epoch, **{LIFE: life, **more})
         return await self._try(ordinal, said, within_s)
-
-    def gone(self) -> frozenset[int]:
-        """Return the ordinals whose process is known to have ended."""
-        return self._gone()
 
     async def close(self) -> None:
         if self._session is not None:

@@ -13,6 +13,7 @@ from gantry.failover.standing import (
     PATIENCE_S_MAX,
     is_burdened,
     is_cut_off,
+    is_healthy,
     is_linked_late,
     is_refusing,
     is_serving,
@@ -228,11 +229,10 @@ class Notes:
 def _is_well(state: MemberState | None, record: RegisterRecord | None) -> bool:
     if state is None:
         return False
-    holder = record.holder if record is not None else None
-    if holder is None or holder.member.ordinal != state.member.ordinal:
-        return True
     # Another process or disk under the master's ordinal is not the master that the register names.
-    return state.me == holder and state.role is MemberRole.MASTER and state.is_writable
+    if record is None or record.holder is None or record.holder.member.ordinal != state.member.ordinal:
+        return True
+    return is_healthy(state, record)
 
 
 def _note(since_s: dict[int, float], ordinal: int, is_so: bool, now_s: float) -> None:
