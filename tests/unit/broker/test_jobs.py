@@ -126,3 +126,36 @@ async def test_a_job_rests_until_it_has_work_or_somebody_hurries_it() -> None:
     assert jobs.counts["resting"].runs == 1
     jobs.stop()
     jobs.hurry("resting")
+
+
+async def test_a_job_that_is_hurried_while_it_works_goes_on_and_is_not_begun_again() -> None:
+    clock = SimClock()
+    begun, done = asyncio.Event(), asyncio.Event()
+
+    def work() -> Iterator[None]:
+        begun.set()
+        for _ in range(10):
+            clock.advance(2)
+            yield
+        done.set()
+
+    jobs = Jobs(clock, lambda name: None)
+    jobs.start([Job("sliced", 3600.0, work, lambda: 0.001)])
+    await begun.wait()
+    assert not done.is_set()
+    jobs.hurry("sliced")
+    await done.wait()
+    assert jobs.counts["sliced"].runs == 1
+    jobs.stop()
+
+
+async def test_who_hurries_a_job_again_does_not_put_it_off() -> None:
+    rests = [3600.0, 0.0]
+    jobs = Jobs(SimClock(), lambda name: None)
+    jobs.start([Job("resting", 1.0, lambda: None, lambda: rests[0])])
+    del rests[0]
+    jobs.hurry("resting")
+    timer = jobs._timers["resting"]
+    jobs.hurry("resting")
+    assert jobs._timers["resting"] is timer and not timer.cancelled()
+    jobs.stop()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
-from gantry.client.consuming.redelivery import level_of
+from gantry.client.consuming.redelivery import Redelivery, level_of
 from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
+from gantry.model.route import MessageQueue
 from gantry.wire import heartbeat
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -203,3 +205,29 @@ async def test_a_queue_that_went_to_another_member_takes_its_waiting_messages_al
             assert len(cluster.backs()) == 2
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(anext(consumer), 0.5)
+
+
+class Failed:
+    """A message that waits to be handed out again."""
+
+    queue = MessageQueue("T", "broker-a", 0)
+    attempt = 1
+
+    def following(self) -> Failed:
+        return self
+
+
+async def test_a_message_that_was_handed_out_again_or_went_with_its_queue_waits_no_more() -> None:
+    handed: list[Any] = []
+    none: Any = None
+    message: Any = Failed()
+    redelivery = Redelivery(none, none, "g", settings(), lambda intake, again: handed.append(again))
+    redelivery._keep(none, message, None)
+    await until(lambda: handed == [message])
+    assert not redelivery._waiting
+    redelivery._keep(none, message, 3600.0)
+    (timer,) = redelivery._waiting.values()
+    redelivery.drop([MessageQueue("T", "broker-a", 1)])
+    assert not timer.cancelled()
+    redelivery.drop([message.queue])
+    assert timer.cancelled() and not redelivery._waiting
