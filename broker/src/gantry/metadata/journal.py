@@ -31,7 +31,9 @@ deleted behind another one, its retry topic: so all deletions of topics made mea
 entry that may never go before other changes (`keep_behind`) comes under its new number only.
 
 A slave skips a batch whose number is not above that of the batch before: it takes it for a repetition.  So each batch
-has a higher number than all before it, and parts of an entry have numbers of their own, below the entry's.
+has a higher number than all before it, and between the numbers of two changes there is room for many.  A batch has the
+number of its last change when the slave then has all changes up to it.  It has one in between while a part of an entry
+is missing, or while an entry may still come whose former change has a lower number.
 
 When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), `all` comes before
 the changes behind that number.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
@@ -59,7 +61,7 @@ _PARTS = 16
 # Of all names in the first change; a table with more is left out, and a slave keeps what it has of that one besides.
 _NAMES_CHARS_MAX = 8 << 20
 _GONE_MAX = 10_000
-_PARTS_MAX = 1 << 20  # of one entry, each with a number of its own; more than a table can have
+_STEP = 1 << 16  # from one change's number to the next one's: more batches than a pass has
 
 
 class Journal:
@@ -102,14 +104,12 @@ class Journal:
             listener()
 
     def _note(self, table: str, key: str) -> None:
-        self.number += 1
+        self.number += _STEP
         if table in _BEFORE_RECORDS:
             self.needed = self.number
         place = (table, key)
         self._latest.pop(place, None)
         names, value = self._names[table], self._values[table](key)
-        if isinstance(value, Iterator):
-            self.number += _PARTS_MAX
         self._latest[place] = self.number
         if table == GRAVE or (table == TOPIC and value is None):
             self._deleted = self.number
@@ -129,27 +129,18 @@ class Journal:
             self._floor = max(self._floor, self._latest.pop(forgotten))
 
     def after(self, number: int) -> Iterator[Batch]:
-        """Yield the changes after this number in batches, oldest first, each with the number of its last change.
-
-        When one of these changes is forgotten between two batches, `all` comes before the rest.
-        """
+        """Yield the changes after this number in batches, oldest first, each with a number up to which all are told."""
         if number >= self.number:
             return
-        is_all, deleted = number <= self._floor, self.number
+        deleted = self.number
         # Two lists, and no tuples: half a million of these would take 20 ms at once.
         places = self._newer(number) if number else zip(list(self._latest), list(self._latest.values()), strict=True)
-        changes: list[object] = [self._everything()] if is_all else []
-        told = last = number
-        weight = len(changes)
+        changes: list[object] = [self._everything()] if number <= self._floor else []
+        begin = known = number - number % _STEP
+        told, last, count, weight = number, number + 1, 0, len(changes)
         for place, at in places:
-            now_at = self._latest.get(place)
-            if now_at is None and not is_all:
-                # Forgotten since.  What was told so far is before it, so the rest begins with `all`.
-                if changes:
-                    yield last, changes
-                yield from self.after(last)
-                return
-            if now_at != at:
+            count, last = count + 1, at
+            if self._latest.get(place) != at:  # it changed since, or its deletion was forgotten
                 if place in self._kept_behind:
                     continue
                 deletions = self._deletions(deleted)
@@ -158,18 +149,16 @@ class Journal:
                 deleted = max(deleted, self._deleted)
             value = self._values[place[0]](place[1])
             for part in value if isinstance(value, Iterator) else (value,):
-                if weight >= _BATCH and last > told:
-                    yield last, changes
-                    changes, weight, told = [], 0, last
+                if weight >= _BATCH:
+                    told = max(known, told + 1)
+                    yield told, changes
+                    changes, weight = [], 0
                 changes.append([*place, part])
-                if part is value:
-                    weight += 1 + _weight(value)
-                else:
-                    weight += _BATCH
-                    last += 1
-            last = max(last, at)
+                weight += _BATCH if part is not value else 1 + _weight(value)
+            if at == begin + count * _STEP:  # else an entry with a lower number has another one by now
+                known = at
         if changes:
-            yield max(last, number + 1), changes
+            yield last, changes
 
     def _deletions(self, number: int) -> list[Change]:
         """Return the graves and nulls of topics after this number, oldest first."""
