@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,7 +26,7 @@ class Waiting:
 
     def _wake(self, held: HeldPull) -> None:
         self.woken.append(held.pull.opaque)
-        self.passed.append(held.passed)
+        self.passed.append(held.alike.passed)
 
     def hold(
         self,
@@ -39,7 +41,7 @@ class Waiting:
     ) -> Any:
         connection = connection or FakeConnection()
         pull = frames.Pull(opaque=opaque, topic=topic, queue_id=queue_id, queue_offset=offset)
-        self.held.hold(connection, pull, codes, until)
+        assert self.held.hold(connection, pull, codes, until) is None
         return connection
 
     def sweep(self, now: float) -> int:
@@ -157,7 +159,7 @@ def test_a_time_that_is_already_over_is_due_at_the_next_sweep() -> None:
 
 
 def test_a_sweep_does_not_visit_those_who_are_not_due() -> None:
-    waiting = Waiting(held_max=1000)
+    waiting = Waiting(held_max=2000)
     waiting.sweep(0.0)
     for opaque in range(1000):
         waiting.hold(opaque, until=1000.0 + opaque)
@@ -239,9 +241,9 @@ def test_the_table_says_when_it_is_full() -> None:
     waiting = Waiting(held_max=2)
     seen = [why_full(waiting, FakeConnection(), 9)]
     for opaque in (1, 2):
-        waiting.hold(opaque)
+        waiting.hold(opaque, queue_id=opaque)
         seen.append(why_full(waiting, FakeConnection(), 9))
-    waiting.arrive()
+    waiting.arrive(queue_id=2)
     seen.append(why_full(waiting, FakeConnection(), 9))
     assert seen == ["", "", "2 pulls are held, the limit is 2", ""]
 
@@ -272,6 +274,21 @@ def test_a_long_expression_counts_like_the_pulls_that_it_takes_the_memory_of() -
     assert "limit is 100" in why_full(waiting, FakeConnection(), 1, "a" * 64 * 60)
     waiting.arrive(codes=(1,))
     assert not why_full(waiting, FakeConnection(), 0, long)
+
+
+def test_what_is_said_to_be_full_is_what_is_refused() -> None:
+    waiting, random = Waiting(held_max=60), Random(7)
+    seen: set[str] = set()
+    connections = [FakeConnection() for _ in range(4)]
+    for number in range(2000):
+        connection, text = random.choice(connections), "a" * random.choice((0, 3, 63, 64, 700))
+        pull = frames.Pull(topic="T", queue_id=random.choice((0, 0, 0, 1, 2)), subscription=text)
+        before = waiting.held.why_full(connection, pull)  # type: ignore[arg-type]
+        assert waiting.held.hold(connection, pull, None, 10.0) == before  # type: ignore[arg-type]
+        seen.add(re.sub(r"\d+", "0", before or ""))
+        if number % 50 == 49:
+            waiting.arrive(queue_id=random.randrange(3))
+    assert len(seen) == 4, "held, and refused for each of the three reasons"
 
 
 def test_pulls_that_wait_for_the_same_are_looked_at_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,10 +342,14 @@ def test_an_answer_that_closes_a_connection_does_not_disturb_the_waking() -> Non
 
 def test_nothing_is_left_behind_in_the_tables() -> None:
     waiting = Waiting(held_max=1000)
-    for opaque in range(300):
-        waiting.hold(opaque, queue_id=opaque % 7, until=float(opaque))
+    connections = [waiting.hold(opaque, queue_id=opaque % 7, until=float(opaque)) for opaque in range(300)]
     waiting.arrive(queue_id=3, max_offset=1)
     waiting.sweep(150.0)
+    late = waiting.hold(300)
+    late.closed = True
     waiting.held.release_all()
+    for connection in connections:
+        waiting.held.connection_closed(connection)
+    waiting.sweep(400.0)
     held = waiting.held
     assert (held._by_queue, held._by_connection, held._by_slot) == ({}, {}, {})

@@ -42,7 +42,7 @@ def test_many_that_are_woken_together_are_answered_in_slices_once_each() -> None
             break
         sizes.append(len(woken) - before)
     assert woken == list(range(499)) and max(sizes) == 64
-    assert len(held) == 0 and not held._by_queue and not held._by_connection
+    assert len(held) == 0 and not held._by_queue and not any(held._by_connection.values())
 
 
 def test_a_deleted_topic_and_a_closed_connection_with_many_pulls_take_slices() -> None:
@@ -59,4 +59,6 @@ def test_a_deleted_topic_and_a_closed_connection_with_many_pulls_take_slices() -
     while turns.take():
         pass
     assert sorted(woken) == list(range(0, 5000, 2)) and len(held) == 0
-    assert (held._by_queue, held._by_connection, held._by_slot, held._due, held._gone) == ({}, {}, {}, {}, {})
+    assert (held._by_queue, held._due, held._gone) == ({}, {}, {})
+    assert list(held._by_connection.items()) == [(other, {})], "until it closes"
+    assert not any(held._by_slot.values())

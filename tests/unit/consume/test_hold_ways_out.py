@@ -17,7 +17,7 @@ from testkit.fake_connection import FakeConnection
     "leave", ["on_dispatched", "sweep", "release_topic", "release_group", "release_all", "connection_closed", "slices"]
 )
 def test_every_way_out_makes_room(leave: str) -> None:
-    held, connection = HeldPulls(2000, lambda pull: None), FakeConnection()
+    held, connection = HeldPulls(4000, lambda pull: None), FakeConnection()
     peer: Any = connection
     count = 1500 if leave == "slices" else 20
     for opaque in range(count):

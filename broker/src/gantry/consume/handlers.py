@@ -159,11 +159,12 @@ class PullHandlers:
         self.counts.woken += 1
         if not self._may_answer(held.connection, held.pull):
             return
-        wanted = self._checks.wanted(held.pull)
-        if wanted is held.wanted:
-            # Nothing in between matches, unless the subscription has changed by now.
-            held.pull.queue_offset = max(held.pull.queue_offset, held.passed)
-        self._answer(held.connection, held.pull, wanted, may_wait=False)
+        pull, alike = held.pull, held.alike
+        wanted = self._checks.wanted(pull)
+        # Nothing in between matches, unless the subscription has changed by now.
+        if wanted is alike.wanted and alike.passed > pull.queue_offset:
+            pull.queue_offset = alike.passed
+        self._answer(held.connection, pull, wanted, may_wait=False)
 
     def _again(self, connection: Connection, pull: Pull) -> None:
         """Handle a pull again that waited for its turn to read from the disk."""
@@ -289,12 +290,10 @@ class PullHandlers:
         return code == ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:
-        full = self.held.why_full(connection, pull)
+        wait_ms = min(pull.suspend_ms, self._settings.suspend_ms_max)
+        full = self.held.hold(connection, pull, wanted, self._clock.monotonic() + wait_ms / 1000)
         if full is not None:
             self._refuse(connection, pull, PullRefusal(ResponseCode.SYSTEM_BUSY, full))
-            return
-        wait_ms = min(pull.suspend_ms, self._settings.suspend_ms_max)
-        self.held.hold(connection, pull, wanted, self._clock.monotonic() + wait_ms / 1000)
 
     def _bring_in(self, connection: Connection, pull: Pull, wanted: Wanted, fetched: Fetched) -> None:
         """Let the cold reader read the messages first, then look again: meanwhile their segment may have gone, and the

@@ -24,9 +24,9 @@ examining new messages would take too long, the pull is woken instead and examin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from gantry.consume.filter import Wanted
 from gantry.consume.sql92.program import Program
@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Pull
     from gantry.leaves.records import Entry
     from gantry.transport.connection import Connection
-
-_Key = TypeVar("_Key")
 
 # A waiting client cannot tell a quarter of a second from none, and four slots a second make a sweep trivial.
 _SLOTS_PER_S = 4
@@ -55,18 +53,18 @@ _CHARS_PER_PULL = 64
 class _Alike:
     """Pulls of a queue that wait for the same: filter, group, and the offset before which no message matches."""
 
-    __slots__ = ("group", "key", "members", "passed", "wanted")
+    __slots__ = ("key", "members", "passed", "wanted")
 
     def __init__(self, key: _Kind) -> None:
         self.key = key  # what distinguishes it from others of its queue
-        self.wanted, self.group, self.passed = key
+        self.wanted, _, self.passed = key
         # Dicts serve as sets that keep the order of arrival: the pull that waits longest is answered first.
         self.members: dict[HeldPull, None] = {}
 
     def pass_by(self, offset: int) -> None:
         """Note that no message before this offset matches."""
         self.passed = offset
-        self.key = self.wanted, self.group, offset
+        self.key = self.wanted, self.key[1], offset
 
 
 _Kind = tuple[Wanted, str, int]
@@ -75,60 +73,56 @@ _Kind = tuple[Wanted, str, int]
 class _OfQueue(dict[_Kind, _Alike]):
     """What a queue holds, and as how many pulls it counts."""
 
-    units = 0
+    __slots__ = ("queue", "units")
+
+    def __init__(self, queue: tuple[str, int]) -> None:
+        self.queue = queue
+        self.units = 0
 
 
 class _OfConnection(dict["HeldPull", None]):
-    """What a connection holds, and as how many pulls it counts."""
+    """What a connection holds, and as how many pulls it counts; stays until the connection closes."""
 
-    units = 0
+    __slots__ = ("units",)
+
+    def __init__(self) -> None:
+        self.units = 0
 
 
 class HeldPull:
-    """One held pull: its connection, request, filter and deadline; messages before `passed` do not match.
+    """One held pull: its connection and request, and those that wait for the same, with the filter it had when it came.
 
     It knows the tables that it is in, so that taking it out looks nothing up.
     """
 
-    __slots__ = ("_alike", "connection", "kinds", "pull", "queue", "siblings", "slot", "units")
+    __slots__ = ("alike", "connection", "kinds", "pull", "siblings", "slot", "units")
 
-    def __init__(self, connection: Connection, pull: Pull, alike: _Alike, slot: int) -> None:
+    def __init__(
+        self,
+        connection: Connection,
+        pull: Pull,
+        alike: _Alike,
+        kinds: _OfQueue,
+        siblings: _OfConnection,
+        slot: dict[HeldPull, None],
+        units: int,
+    ) -> None:
+        """slot: those whose time is over together with this one's; units: as how many pulls it counts."""
         self.connection = connection
         self.pull = pull
-        self.queue = (pull.topic, pull.queue_id)
-        self.slot = slot
-        self.units = 1
-        self._alike = alike
-        alike.members[self] = None
-
-    def count_in(self, kinds: _OfQueue, siblings: _OfConnection, units: int) -> None:
-        """Count as so many pulls of this queue and this connection."""
+        self.alike = alike
         self.kinds = kinds
         self.siblings = siblings
+        self.slot = slot
         self.units = units
-        siblings[self] = None
-        siblings.units += units
+        alike.members[self] = siblings[self] = slot[self] = None
         kinds.units += units
-
-    @property
-    def wanted(self) -> Wanted:
-        """Return the filter that the pull had when it was held."""
-        return self._alike.wanted
-
-    @property
-    def passed(self) -> int:
-        """Return the offset before which no message matches the filter."""
-        return self._alike.passed
+        siblings.units += units
 
     def joins(self, alike: _Alike) -> None:
         """Wait with others from now on."""
-        self._alike = alike
+        self.alike = alike
         alike.members[self] = None
-
-    def leaves(self) -> _Alike:
-        """Wait no more; return the pulls that it was among."""
-        self._alike.members.pop(self, None)
-        return self._alike
 
 
 class HeldPulls:
@@ -148,7 +142,7 @@ class HeldPulls:
         self._later = later
         self._count = 0
         self._units = 0
-        self._swept_slot: int | None = None
+        self._swept_slot = -1  # those up to this one are empty
         self._by_queue: dict[tuple[str, int], _OfQueue] = {}
         self._by_connection: dict[Connection, _OfConnection] = {}
         self._by_slot: dict[int, dict[HeldPull, None]] = {}
@@ -177,48 +171,54 @@ class HeldPulls:
                 return f"pulls of {_ALIKE_MAX} filters and groups are held for queue {pull.queue_id} of {pull.topic}"
         return None
 
-    def hold(self, connection: Connection, pull: Pull, wanted: Wanted, until: float) -> None:
-        """Keep a pull until `until` (monotonic seconds) at the latest; the caller has asked `why_full`."""
-        assert self._units < self.held_max
-        slot = int(until * _SLOTS_PER_S) + 1
-        if self._swept_slot is not None and slot <= self._swept_slot:
-            slot = self._swept_slot + 1
-        queue = (pull.topic, pull.queue_id)
-        kinds = self._by_queue.get(queue)
+    def hold(self, connection: Connection, pull: Pull, wanted: Wanted, until: float) -> str | None:
+        """Keep a pull until `until` (monotonic seconds) at the latest; return why it is refused instead, or None."""
+        queue = pull.topic, pull.queue_id
+        kinds, siblings = self._by_queue.get(queue), self._by_connection.get(connection)
+        text = pull.subscription
+        units = 1 if text is None or len(text) < _CHARS_PER_PULL else _units(pull)
+        # Nobody has more than is left for others as long as all together have not.
+        if self._units * 2 + units > self.held_max or (kinds is not None and len(kinds) >= _ALIKE_MAX):
+            full = self.why_full(connection, pull)
+            if full is not None:
+                return full
         if kinds is None:
-            kinds = self._by_queue[queue] = _OfQueue()
-        siblings = self._by_connection.get(connection)
+            kinds = self._by_queue[queue] = _OfQueue(queue)
         if siblings is None:
             siblings = self._by_connection[connection] = _OfConnection()
         kind = wanted, pull.group, pull.queue_offset
         alike = kinds.get(kind)
         if alike is None:
             alike = kinds[kind] = _Alike(kind)
-        held = HeldPull(connection, pull, alike, slot)
-        held.count_in(kinds, siblings, _units(pull))
-        self._by_slot.setdefault(slot, {})[held] = None
+        number = int(until * _SLOTS_PER_S) + 1
+        if number <= self._swept_slot:
+            number = self._swept_slot + 1
+        slot = self._by_slot.get(number)
+        if slot is None:
+            slot = self._by_slot[number] = {}
+        HeldPull(connection, pull, alike, kinds, siblings, slot, units)
         self._count += 1
-        self._units += held.units
+        self._units += units
+        return None
 
     def on_dispatched(self, topic: str, queue_id: int, max_offset: int, entries: list[Entry]) -> None:
         """Wake pulls of this queue whose filter matches one of the new entries."""
         kinds = self._by_queue.get((topic, queue_id))
         if not kinds:
             return
-        # Each filter is evaluated once.
+        # Each filter is evaluated once; without one every message is wanted.
         verdicts: dict[Wanted, bool] = {}
         left = _STEPS_MAX
         for alike in list(kinds.values()):
             # An answer may have closed the connection of those that come next.
             if max_offset <= alike.passed or not alike.members:
                 continue
-            verdict = verdicts.get(alike.wanted)
-            if verdict is None:
-                wanted = alike.wanted
+            wanted = alike.wanted
+            if wanted is not None and wanted not in verdicts:
                 left -= (wanted.cost if isinstance(wanted, Program) else 1) * len(entries)
                 # A filter that cannot be asked any more examines the messages itself, in slices.
-                verdict = verdicts[alike.wanted] = left < 0 or _is_wanted(alike.wanted, entries)
-            if verdict:
+                verdicts[wanted] = left < 0 or _is_wanted(wanted, entries)
+            if wanted is None or verdicts[wanted]:
                 self._wake_all(alike.members)
             elif _is_all(entries, alike.passed, max_offset):
                 _pass(kinds, alike, max_offset)
@@ -226,7 +226,7 @@ class HeldPulls:
     def sweep(self, now: float) -> Iterator[None]:
         """Expire pulls whose time is over at `now` (monotonic seconds), in slices."""
         current = int(now * _SLOTS_PER_S)
-        if self._swept_slot is None or current - self._swept_slot > len(self._by_slot):
+        if current - self._swept_slot > len(self._by_slot):
             due = sorted(slot for slot in self._by_slot if slot <= current)
         else:
             due = list(range(self._swept_slot + 1, current + 1))
@@ -239,17 +239,18 @@ class HeldPulls:
             while waiting := list(islice(self._by_slot.get(slot, ()), _EXPIRED_AT_ONCE)):
                 self._answer_all(waiting, self._expire)
                 yield
+            self._by_slot.pop(slot, None)
 
     def release_topic(self, topic: str) -> None:
         """Wake all pulls of a deleted topic."""
-        for queue in [queue for queue in self._by_queue if queue[0] == topic]:
-            for alike in list(self._by_queue.get(queue, _OfQueue()).values()):
+        for kinds in [kinds for queue, kinds in self._by_queue.items() if queue[0] == topic]:
+            for alike in list(kinds.values()):
                 self._wake_all(alike.members)
 
     def release_group(self, topic: str, queue_id: int, group: str) -> bool:
         """Wake the pulls of a group in this queue, because its offset was reset; return whether there were any."""
-        kinds = self._by_queue.get((topic, queue_id), _OfQueue())
-        waiting = [alike for alike in kinds.values() if alike.group == group]
+        kinds = self._by_queue.get((topic, queue_id))
+        waiting = [alike for alike in kinds.values() if alike.key[1] == group] if kinds else []
         for alike in waiting:
             self._wake_all(alike.members)
         return bool(waiting)
@@ -258,8 +259,8 @@ class HeldPulls:
         """Wake all pulls before the broker stops, while connections are still open."""
         self._later = None
         self._next_slice()
-        for queue in list(self._by_queue):
-            for alike in list(self._by_queue.get(queue, _OfQueue()).values()):
+        for kinds in list(self._by_queue.values()):
+            for alike in list(kinds.values()):
                 self._answer_all(list(alike.members), self._wake)
 
     def connection_closed(self, connection: Connection) -> None:
@@ -275,8 +276,9 @@ class HeldPulls:
 
     def _wake_all(self, pulls: dict[HeldPull, None]) -> None:
         """Wake these: so many at once, the others in the next turns of the loop."""
-        if self._later is None or self._woken + len(pulls) < _WOKEN_AT_ONCE:
-            self._woken += len(pulls)
+        woken = self._woken + len(pulls)
+        if woken < _WOKEN_AT_ONCE or self._later is None:
+            self._woken = woken
             self._answer_all(list(pulls), self._wake)
             return
         now = list(islice(pulls, max(0, _WOKEN_AT_ONCE - self._woken)))
@@ -291,10 +293,10 @@ class HeldPulls:
 
     def _set_aside(self, one: HeldPull) -> None:
         """Take the pulls that are alike out of their queue's table."""
-        kinds = self._by_queue[one.queue]
-        del kinds[one.wanted, one.pull.group, one.passed]
+        kinds = one.kinds
+        del kinds[one.alike.key]
         if not kinds:
-            del self._by_queue[one.queue]
+            del self._by_queue[kinds.queue]
 
     def _go_on_later(self) -> None:
         if not self._is_turn_due and self._later is not None:
@@ -310,7 +312,11 @@ class HeldPulls:
         if self._due or self._gone:
             self._go_on_later()
 
-    def _answer_all(self, pulls: Iterable[HeldPull], answer: Callable[[HeldPull], None]) -> None:
+    def _answer_all(self, pulls: list[HeldPull], answer: Callable[[HeldPull], None]) -> None:
+        if len(pulls) == 1:
+            if self._take_out(pulls[0]):
+                answer(pulls[0])
+            return
         corked = []
         try:
             for held in pulls:
@@ -325,29 +331,29 @@ class HeldPulls:
 
     def _take_out(self, held: HeldPull) -> bool:
         """Forget a pull; return whether it is to be answered."""
-        slot = self._by_slot.get(held.slot)
-        if slot is None or held not in slot:
+        if held not in held.slot:
             return False
-        _discard(self._by_slot, held.slot, held)
-        is_gone = bool(self._gone) and held in self._gone
+        del held.slot[held]
+        is_gone = held in self._gone
         if is_gone:
             del self._gone[held]
         if self._due:
             self._due.pop(held, None)
+        units, kinds, alike = held.units, held.kinds, held.alike
         self._count -= 1
-        self._units -= held.units
-        kinds, siblings = held.kinds, held.siblings
-        kinds.units -= held.units
+        self._units -= units
+        kinds.units -= units
         if not is_gone:
-            siblings.units -= held.units
+            siblings = held.siblings
+            siblings.units -= units
             del siblings[held]
-            if not siblings:
-                del self._by_connection[held.connection]
-        alike = held.leaves()
+            if held.connection.closed and not siblings:
+                self._by_connection.pop(held.connection, None)  # it was held after it had closed
+        del alike.members[held]
         if not alike.members and kinds.get(alike.key) is alike:
             del kinds[alike.key]
             if not kinds:
-                del self._by_queue[held.queue]
+                del self._by_queue[kinds.queue]
         return not is_gone
 
 
@@ -369,9 +375,7 @@ def _pass(kinds: dict[_Kind, _Alike], alike: _Alike, offset: int) -> None:
     kinds[alike.key] = alike
 
 
-def _is_wanted(wanted: Wanted, entries: list[Entry]) -> bool:
-    if wanted is None:
-        return True
+def _is_wanted(wanted: Program | frozenset[int], entries: list[Entry]) -> bool:
     if isinstance(wanted, Program):
         return any(wanted.accepts(entry.properties) for entry in entries)
     return any(entry.tags_code in wanted for entry in entries)
@@ -380,10 +384,3 @@ def _is_wanted(wanted: Wanted, entries: list[Entry]) -> bool:
 def _is_all(entries: list[Entry], start: int, end: int) -> bool:
     """Whether these are all messages of their queue from start to end."""
     return bool(entries) and entries[0].queue_offset <= start and len(entries) == end - entries[0].queue_offset
-
-
-def _discard(table: dict[_Key, dict[HeldPull, None]], key: _Key, held: HeldPull) -> None:
-    members = table[key]
-    del members[held]
-    if not members:
-        del table[key]
