@@ -107,19 +107,22 @@ class SendHandler:
 
     def append_gathered(self) -> None:
         """Append what was gathered; each message is answered when it is confirmed."""
-        plain, self._plain, self.gathered_bytes = self._plain, [], 0
-        halves, self._half_runs = self._half_runs, []
-        delayed, self._delayed_runs = self._delayed_runs, []
+        plain, halves, delayed = self._plain, self._half_runs, self._delayed_runs
+        self.gathered_bytes = 0
         if self._delays.hidden:
             self._delays.appended()
-        if not (plain or halves or delayed):
-            return
-        self._under_way = plain
         if halves or delayed:
+            self._half_runs, self._delayed_runs = [], []
             self._under_way = plain + [(connection, sends) for connection, sends, _ in halves + delayed]
+        elif plain:
+            self._under_way = plain
+        else:
+            return
         self._begun.clear()
         if plain:
-            for group in {sends[0].group for _, sends in plain}:
+            self._plain = []
+            groups = {sends[0].group for _, sends in plain} if len(plain) > 1 else (plain[0][1][0].group,)
+            for group in groups:
                 self._halves.saw_plain(group)
             self._append_all(plain, self._appender.append_plain)
         if halves:
@@ -140,7 +143,8 @@ class SendHandler:
     def _append_all(self, gathered: list[R], append: Callable[[list[R]], Refusal | None]) -> None:
         """Append runs as one, or one by one when that is refused: one message must not make the others be refused."""
         log_end = self._appender.written.offset
-        self._begun += [(log_end, run[1]) for run in gathered]
+        for run in gathered:
+            self._begun.append((log_end, run[1]))
         refusal = append(gathered)
         if refusal is None:
             return
