@@ -87,6 +87,8 @@ def real_topic(topic: str, group: str, flag: int) -> str:
 
 def normal_topic(topic: str, group: str) -> tuple[str, int]:
     """Return the normal topic and the flag of a topic that may be the group's retry topic of another one."""
+    if not topic.startswith(names.RETRY_PREFIX):
+        return topic, NORMAL
     for flag in (RETRY_V1, RETRY_V2):
         prefix = retry_topic("", group, flag)
         if topic.startswith(prefix) and len(topic) > len(prefix):

@@ -77,8 +77,10 @@ class DelayBook:
 
     def advance(self, now_ms: int) -> int:
         """Return the time in ms before which all due timer messages are delivered and confirmed."""
-        flying = min([flight.first_ms for flight in self._flights if flight.line is None], default=NEVER)
-        position_ms = min(now_ms, self.timer.first_due_ms(), flying)
+        position_ms = min(now_ms, self.timer.first_due_ms())
+        if self._flights:
+            flying = min([flight.first_ms for flight in self._flights if flight.line is None], default=NEVER)
+            position_ms = min(position_ms, flying)
         self.eras.advance(position_ms)
         return position_ms
 

@@ -30,7 +30,7 @@ class HeldBack:
     def __init__(self) -> None:
         self.all: dict[int, HeldUntil] = {}  # by offset
         self._untils: list[tuple[int, int]] = []  # a heap of (until, offset), also of offsets that were removed
-        self._dues: list[tuple[int, int]] = []  # the same of (due, offset), each once
+        self.dues: list[tuple[int, int]] = []  # the same of (due, offset), each once; empty: nothing waits
         self._in_dues: set[tuple[int, int]] = set()
 
     def add(self, offset: int, held: HeldUntil) -> None:
@@ -40,7 +40,7 @@ class HeldBack:
         due = held.due_ms, offset
         if due not in self._in_dues:  # else it is put back: its due time stays what it is
             self._in_dues.add(due)
-            heappush(self._dues, due)
+            heappush(self.dues, due)
 
     def has(self, offset: int, due_ms: int) -> bool:
         """Return whether this offset, due then, waits here."""
@@ -60,7 +60,7 @@ class HeldBack:
 
     def first_due_ms(self) -> int:
         """Return the first due time; NEVER_MS when nothing waits."""
-        heap, held = self._dues, self.all
+        heap, held = self.dues, self.all
         while heap and ((one := held.get(heap[0][1])) is None or one.due_ms != heap[0][0]):
             self._in_dues.remove(heappop(heap))
         return heap[0][0] if heap else NEVER_MS

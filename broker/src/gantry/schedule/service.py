@@ -138,9 +138,10 @@ class DelayService:
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
         next_ms = min(self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
-        skipped_ms = self._skipped_ms(now_ms)
-        heads = [line.head_ms + skipped_ms.get(key, 0) for key, line in self.book.lines.items()]
-        rest_ms = min([next_ms - now_ms, self._holding.rest_ms(), *[head_ms - now_ms for head_ms in heads]])
+        head_ms = self._heads_ms()
+        if skipped_ms := self._skipped_ms(now_ms):
+            head_ms = min([line.head_ms + skipped_ms[key] for key, line in self.book.lines.items()], default=NEVER)
+        rest_ms = min(next_ms - now_ms, self._holding.rest_ms(), head_ms - now_ms)
         self._quiet_until_s = self._clock.monotonic() + min(max(rest_ms, 0) / 1000, _QUIET_S)
 
     def _deliver_round(self) -> Generator[None, None, bool]:
@@ -148,15 +149,15 @@ class DelayService:
         now_ms, now_s = self._clock.look(), self._clock.monotonic()
         self._holding.look()
         is_any, skipped_by_line = False, self._skipped_ms(now_ms)
-        for key, line in list(self.book.lines.items()):
-            if line.head_ms <= now_ms + _AHEAD_MS:
-                self._line_reads.ready(line, now_ms, _BATCH)
+        for key, line in [(key, line) for key, line in self.book.lines.items() if line.head_ms != NEVER]:
             skipped_ms = skipped_by_line.get(key, 0)
             while line.is_due(line.next, line.head_ms, now_ms, now_s, skipped_ms) and self._can_deliver:
                 if not self._deliver_line(line, now_ms, now_s, skipped_ms):
                     break
                 is_any = True
                 yield
+            else:
+                self._line_reads.ready(line, now_ms, _BATCH)
         timer = self.book.timer
         for _ in timer.approach(now_ms + _AHEAD_MS, self._approached):
             self._warm_up()

@@ -190,7 +190,9 @@ class Timer:
     def first_due_ms(self) -> int:
         """Return a time before which nothing pending is due."""
         near = self._slots[0] - SLOT_MS + 1 if self._slots else self.horizon_ms
-        near = min(near, *[held.first_due_ms() for held in self._held])
+        for held in self._held:
+            if held.dues:
+                near = min(near, held.first_due_ms())
         return min(near, self._buckets[0] * BUCKET_MS) if self._buckets else near
 
     def first_offset(self) -> int | None:
