@@ -39,7 +39,7 @@ COUNT = 64  # messages of a round
 PULL = 32  # messages of a pull
 POPS, POP_MS = 16, 10_000  # pops of a round, and for how long each is leased
 AGAIN = 8  # how often a round pulls the same messages
-BATCH = 32  # messages of a batch request
+BATCH, BATCHES = 32, 16  # messages of a batch request; requests of a round: fewer would not warm the interpreter up
 FILLER_BYTES, FILLERS = 400 << 10, 4  # more than the warm window together
 _LARGE = b"a line that repeats itself with a number 4711 in it, as logs and documents do\n" * 64  # is compressed
 _PACKED = zlib.compress(BODY)
@@ -162,8 +162,8 @@ def _sends(topic: str, together: bool, body: bytes = BODY, flag: str = "0") -> C
 
 def _batches(ground: Ground) -> Iterator[Piece]:
     parts = [(BODY, {"UNIQ_KEY": f"7F00000100002A9F{number:016X}", "TAGS": "paid"}) for number in range(BATCH)]
-    reads = [ground.frame(brokerplay.batch("Batches", parts)) for _ in range(COUNT // BATCH)]
-    yield Piece(lambda: ground.peer.replay(reads), COUNT)
+    reads = [ground.frame(brokerplay.batch("Batches", parts)) for _ in range(BATCHES)]
+    yield Piece(lambda: ground.peer.replay(reads), BATCH * BATCHES)
     ground.answers(len(reads))
 
 
