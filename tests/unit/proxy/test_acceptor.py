@@ -142,10 +142,11 @@ async def test_a_side_that_was_stopped_goes_on_when_the_other_reads_again(
     is_full, reads_again, came = asyncio.Event(), asyncio.Event(), 0
     size = 32 << 20
 
-    class Full(acceptors._Side):
-        def pause_writing(self) -> None:
-            super().pause_writing()
-            is_full.set()
+    pause = acceptors._Side.pause_writing
+
+    def paused(side: acceptors._Side) -> None:
+        pause(side)
+        is_full.set()
 
     async def fill(writer: asyncio.StreamWriter) -> None:
         writer.write(bytes(size))
@@ -164,7 +165,7 @@ async def test_a_side_that_was_stopped_goes_on_when_the_other_reads_again(
         await (take(reader) if is_server_slow else fill(writer))
         writer.close()
 
-    monkeypatch.setattr(acceptors, "_Side", Full)
+    monkeypatch.setattr(acceptors._Side, "pause_writing", paused)
     async with accepting(tmp_path, serve=serve) as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"x")
@@ -296,3 +297,71 @@ async def test_the_last_bytes_wait_for_a_client_only_so_long(tmp_path: Path, mon
             client.sendall(b"x")
             assert await settles(lambda: len(acceptor.open) == 1)
             assert await settles(lambda: not acceptor.open)
+
+
+async def connected(port: int, host: str = "127.0.0.1") -> socket.socket:
+    """A client at an address of its own, whose system takes little of what it does not read."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 << 10)
+    client.setblocking(False)
+    client.bind((host, 0))
+    await asyncio.get_running_loop().sock_connect(client, ("127.0.0.1", port))
+    return client
+
+
+async def at_length(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer more than a client's system takes of it."""
+    await reader.readexactly(1)
+    with contextlib.suppress(OSError):
+        writer.write(bytes(32 << 20))
+        await writer.drain()
+    writer.close()
+
+
+async def test_a_host_with_half_of_all_connections_gets_no_more_and_others_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptors, "CONNECTIONS_MAX", 8)
+    async with accepting(tmp_path) as (acceptor, port):
+        many = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        assert await settles(lambda: acceptor.refused == 2)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=("127.0.0.2", 0))
+        writer.write(b"x")
+        assert await reader.readline()
+        for _, one in (*many, (reader, writer)):
+            await end(one)
+        assert await settles(lambda: not acceptor.open and not acceptor._places.taken), "also those that said nothing"
+
+
+async def test_clients_that_do_not_read_are_bounded_together_and_those_of_the_host_with_most_go(tmp_path: Path) -> None:
+    async with accepting(tmp_path, serve=at_length) as (acceptor, port):
+        acceptor.unread = acceptors.OutputBudget(3 * acceptors._BUFFER_BYTES_HIGH, asyncio.get_running_loop().call_soon)
+        deaf = [await connected(port) for _ in range(4)]
+        for one in deaf:
+            one.sendall(b"x")
+        assert await settles(lambda: acceptor.unread.closed >= 1)
+        other = await connected(port, "127.0.0.2")
+        other.sendall(b"x")
+        taken, loop = 0, asyncio.get_running_loop()
+        while taken < 1 << 20:
+            taken += len(await loop.sock_recv(other, 1 << 20))
+        for one in (*deaf, other):
+            one.close()
+        assert await settles(lambda: not acceptor.open and not acceptor.unread.noted)
+
+
+async def test_a_client_that_reads_slowly_is_not_let_go(tmp_path: Path) -> None:
+    async with accepting(tmp_path, serve=at_length) as (acceptor, port):
+        slow = await connected(port)
+        slow.sendall(b"x")
+        assert await settles(lambda: any(one.is_stalled for one in acceptor.open))
+        (client,) = acceptor.open
+        for _ in range(3):
+            before = client.unsent_bytes()
+            while client.unsent_bytes() >= before:
+                assert await asyncio.get_running_loop().sock_recv(slow, 64 << 10)
+            client.look()
+            assert client in acceptor.open and client.is_stalled
+        client.look()
+        assert await settles(lambda: not acceptor.open), "it reads nothing any more"
+        slow.close()

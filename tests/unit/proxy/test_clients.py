@@ -19,7 +19,7 @@ from testkit.patience import HANG_S
 
 
 def test_a_client_that_lives_by_its_stream_alone_keeps_no_silent_ones() -> None:
-    clients = KnownClients(clients_max=3)
+    clients = KnownClients(clients_max=6)
     streaming = clients.seen(Caller("streaming"), 0.0)
     for number in range(2):
         clients.seen(Caller(f"silent{number}"), 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -137,7 +138,7 @@ async def test_whole_answers_keep_their_leases() -> None:
 async def test_ten_thousand_calls_wait_and_one_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     many = 10_000
     assert many < receiving.HELD_MAX < brokers.LIMITS.pending_max, "the connection to a broker takes them and more"
-    monkeypatch.setattr(receiving, "HELD_MAX", many)
+    monkeypatch.setattr(receiving, "HELD_MAX", 3 * many)  # a client gets a third
     broker = Broker()
     calls, first = begun(broker, Context())
     request = pb.ReceiveMessageRequest(group=resource("g"), batch_size=3, auto_renew=True)
@@ -148,13 +149,16 @@ async def test_ten_thousand_calls_wait_and_one_more_than_the_limit_is_refused(mo
     with pytest.raises(FaultError) as caught:
         await calls.serve(request, cast(Any, Context()), CALLER)
     assert caught.value.code == pb.TOO_MANY_REQUESTS
+    other = asyncio.ensure_future(calls.serve(request, cast(Any, Context()), replace(CALLER, peer="10.0.0.9:1")))
+    await until(lambda: calls.held == many + 1)
+    other.cancel()
     calls.ended(CALLER.client_id)
     answers = await asyncio.gather(*held, return_exceptions=True)
     assert {answer.code for answer in answers if isinstance(answer, FaultError)} == {pb.MESSAGE_NOT_FOUND}
     broker.answer.set_result(FOUND)
     await settled()
-    assert calls.held == 0
-    assert len(broker.given_back) == many * len(RECEIPTS), "what comes for them is given back"
+    assert calls.held == calls._places.taken == 0
+    assert len(broker.given_back) == (many + 1) * len(RECEIPTS), "what comes for them is given back"
 
 
 async def test_a_call_that_names_no_broker_asks_those_of_the_topic_that_can_answer_in_turn() -> None:

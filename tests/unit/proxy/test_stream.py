@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gantry.proxy import clients as clients_module
 from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.caller import Caller, read
 from gantry.proxy.clients import ALIVE_S, KnownClients
@@ -39,7 +40,7 @@ async def test_what_was_offered_before_the_end_is_still_written() -> None:
 
 
 def test_a_client_lives_while_it_calls_whatever_becomes_of_its_stream() -> None:
-    clients = KnownClients(clients_max=2)
+    clients = KnownClients(clients_max=4)
     first, second = Caller("a"), Caller("b")
     clients.seen(first, 0.0)
     clients.seen(second, ALIVE_S - 1)
@@ -70,7 +71,7 @@ def test_checks_go_to_clients_with_a_stream_that_publish_the_topic_in_turn() -> 
 
 
 def test_a_new_client_does_not_look_at_all_others_while_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients, looks = KnownClients(clients_max=3), list[float]()
+    clients, looks = KnownClients(clients_max=6), list[float]()
     monkeypatch.setattr(clients, "expire", looks.append)
     for number in range(3):
         clients.seen(Caller(f"c{number}"), float(number))
@@ -112,3 +113,34 @@ async def test_what_was_written_makes_room_for_other_commands() -> None:
             assert await stream.next() is not None
             held -= command.ByteSize()
             assert stream._bytes == held
+
+
+def test_a_host_may_not_be_all_clients_of_a_proxy_and_gives_back_its_places() -> None:
+    clients = KnownClients(clients_max=8)
+    for number in range(4):
+        clients.seen(Caller(f"c{number}", peer=f"10.0.0.1:{number}"), 0.0)
+    with pytest.raises(FaultError, match="share"):
+        clients.seen(Caller("one more", peer="10.0.0.1:9"), 0.0)
+    clients.seen(Caller("other", peer="10.0.0.2:1"), 0.0)
+    clients.seen(Caller("c0", peer="10.0.0.2:9"), 0.0)
+    assert clients.ended("c0") is not None, "it counted for the host from which it came first"
+    clients.seen(Caller("one more", peer="10.0.0.1:9"), 1.0)
+    clients.expire(ALIVE_S + 2.0)
+    assert len(clients) == clients._places.taken == 0
+
+
+def test_settings_that_are_remembered_are_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients_module, "SETTINGS_BYTES_MAX", 40_000)
+    clients = KnownClients()
+    long = pb.Settings()
+    long.user_agent.hostname = "x" * 10_000
+    many = [clients.seen(Caller(f"c{number}", peer=f"10.0.0.1:{number}"), 0.0) for number in range(3)]
+    clients.keep_settings(many[0], long)
+    clients.keep_settings(many[0], long)
+    with pytest.raises(FaultError) as caught:
+        for client in many[1:]:
+            clients.keep_settings(client, long)
+    assert caught.value.code == pb.TOO_MANY_REQUESTS
+    clients.keep_settings(clients.seen(Caller("other", peer="10.0.0.2:1"), 0.0), pb.Settings())
+    clients.expire(ALIVE_S + 1.0)
+    assert clients._settings.taken == 0

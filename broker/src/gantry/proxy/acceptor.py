@@ -12,8 +12,8 @@ each connection is bound to an abstract name that holds the client's address, so
 When nothing can be accepted any more, or gRPC's server is gone, the process has to end: nobody else would notice that
 the port is silent.
 
-Bounds: connections in all, the time until the first byte and the end of a handshake, and the time that a client may
-leave unread what is written to it.
+Bounds: connections in all, of which a host has its share; the time until the first byte and the end of a handshake; the
+time in which a client reads nothing of what is written to it, and how much all of them together leave unread.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ from typing import cast
 from urllib.parse import unquote
 
 from gantry.errors import ConfigError
+from gantry.transport.fairness import SharedPlaces
+from gantry.transport.output import OutputBudget
+from gantry.transport.silence import unsent_by_system
 from gantry.transport.tasks import Tasks, essential
 
 log = logging.getLogger(__name__)
@@ -44,6 +47,7 @@ _BACKLOG = 1024
 _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.1, 1.0  # while no connection can be accepted
 _BROKEN = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})  # the listener itself: no later attempt succeeds
 _BUFFER_BYTES_HIGH = 256 << 10
+_UNREAD_BYTES_MAX = 256 << 20  # of all clients
 _TLS_HANDSHAKE = 22
 _PREFIX = "gantry-proxy"
 _NUMBERS = itertools.count(1)
@@ -84,8 +88,9 @@ class Acceptor:
         self._tasks = Tasks()
         self._accepting: asyncio.Task[None] | None = None
         self._fail: Callable[[str], None] | None = None  # None: not started, or stopped
-        self.open: set[_Side] = set()  # the clients' sides of the connections that are passed on
-        self._entering = 0
+        self.open: set[_Client] = set()  # the clients' sides of the connections that are passed on
+        self._places = SharedPlaces(CONNECTIONS_MAX)
+        self.unread = OutputBudget(_UNREAD_BYTES_MAX, lambda call: asyncio.get_running_loop().call_soon(call))
         self.refused = 0
 
     def start(self, fail: Callable[[str], None]) -> None:
@@ -104,8 +109,8 @@ class Acceptor:
         """End all connections."""
         self.stop()
         await self._tasks.close()
-        for side in list(self.open):
-            side.abort()
+        for client in list(self.open):
+            client.abort("the proxy ends")
 
     async def _accept(self) -> None:
         loop, pause_s = asyncio.get_running_loop(), _PAUSE_FIRST_S
@@ -120,16 +125,16 @@ class Acceptor:
                 pause_s = min(_PAUSE_LAST_S, 2 * pause_s)
                 continue
             pause_s = _PAUSE_FIRST_S
-            if len(self.open) + self._entering >= CONNECTIONS_MAX:
+            host = f"[{address[0]}]" if ":" in address[0] else address[0]
+            client = _Client(f"{host}:{address[1]}", self._places, self.unread, self.open)
+            if not self._places.take(client):
                 self.refused += 1
                 connection.close()
                 continue
-            self._entering += 1
-            self._tasks.own(asyncio.create_task(self._enter(connection, address)))
+            self._tasks.own(asyncio.create_task(self._enter(connection, client)))
 
-    async def _enter(self, connection: socket.socket, address: tuple[str, int]) -> None:
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        peer = f"{host}:{address[1]}"
+    async def _enter(self, connection: socket.socket, client: _Client) -> None:
+        peer = client.peer
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             async with asyncio.timeout(_FIRST_BYTE_S):
@@ -140,7 +145,7 @@ class Acceptor:
                 log.info("%s: a client began TLS, which is not set up here; see --tls-cert", peer)
                 connection.close()
             else:
-                await self._splice(connection, peer, self._tls if first[0] == _TLS_HANDSHAKE else None)
+                await self._splice(connection, client, self._tls if first[0] == _TLS_HANDSHAKE else None)
         except (OSError, ssl.SSLError, TimeoutError) as error:
             log.info("%s: connection ended before it began: %s", peer, str(error) or "too slow")
             connection.close()
@@ -148,11 +153,12 @@ class Acceptor:
             connection.close()
             raise
         finally:
-            self._entering -= 1
+            if client not in self.open:
+                client.leave()
 
-    async def _splice(self, connection: socket.socket, peer: str, tls: ssl.SSLContext | None) -> None:
+    async def _splice(self, connection: socket.socket, client: _Client, tls: ssl.SSLContext | None) -> None:
         loop = asyncio.get_running_loop()
-        client, server = _Side(self.open), _Side(None)
+        server = _Side()
         client.other, server.other = server, client
         handshake_s = None if tls is None else _HANDSHAKE_S
         await loop.connect_accepted_socket(lambda: client, connection, ssl=tls, ssl_handshake_timeout=handshake_s)
@@ -160,7 +166,7 @@ class Acceptor:
         is_joined = False
         try:
             inner = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            inner.bind(f"\0{_PREFIX}/{os.getpid()}/{next(_NUMBERS)}/{peer}")
+            inner.bind(f"\0{_PREFIX}/{os.getpid()}/{next(_NUMBERS)}/{client.peer}")
             await loop.sock_connect(inner, self._target)
             await loop.create_unix_connection(lambda: server, sock=inner)
             is_joined = True
@@ -170,7 +176,7 @@ class Acceptor:
             raise
         finally:
             if not is_joined:  # whatever it was: else the client would count as open for ever
-                client.abort()
+                client.abort("it could not be passed on")
                 if inner is not None:
                     inner.close()
         client.begin()
@@ -201,30 +207,14 @@ class _Side(asyncio.Protocol):
 
     other: _Side
 
-    def __init__(self, register: set[_Side] | None) -> None:
-        self._register = register
+    def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
-        self._stall: asyncio.TimerHandle | None = None  # while this end takes no more
         self._waiting: list[bytes] = []  # what came before the other end was there
 
-    def begin(self) -> None:
-        """Pass on what came before the other end was there, and read on."""
-        assert self._transport is not None
-        for data in self._waiting:
-            self.other.write(data)
-        self._waiting.clear()
-        if self._transport.is_closing():
-            self.other.end()
-        else:
-            self._transport.resume_reading()
-
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Read nothing from a client until the server's end is there."""
+        """Bound what is kept of the output."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's with TLS is none by its class
         self._transport.set_write_buffer_limits(high=_BUFFER_BYTES_HIGH)
-        if self._register is not None:
-            self._register.add(self)
-            self._transport.pause_reading()
 
     def data_received(self, data: bytes) -> None:
         """Pass the bytes on."""
@@ -243,40 +233,123 @@ class _Side(asyncio.Protocol):
             self._transport.write(data)
 
     def pause_writing(self) -> None:
-        """Stop reading from the other end, because this one does not take more.
-
-        What is not read is not seen to end either: so a client that never goes on reading is let go here.
-        """
-        if self._register is not None:
-            self._stall = asyncio.get_running_loop().call_later(_STALL_S, self.abort)
+        """Stop reading from the other end, because this one does not take more."""
         if self.other._transport is not None and not self.other._transport.is_closing():
             self.other._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Read from the other end again."""
-        self._calm()
         if self.other._transport is not None and not self.other._transport.is_closing():
             self.other._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         """End the other end too, when it has written what came."""
-        self._calm()
-        if self._register is not None:
-            self._register.discard(self)
         self.other.end()
-
-    def _calm(self) -> None:
-        if self._stall is not None:
-            self._stall.cancel()
-            self._stall = None
 
     def end(self) -> None:
         """End when all is written; soon also when the other side does not read it."""
         if self._transport is not None:
             self._transport.close()
-            asyncio.get_running_loop().call_later(_LINGER_S, self.abort)
+            asyncio.get_running_loop().call_later(_LINGER_S, self._cut)
 
-    def abort(self) -> None:
-        """End at once."""
+    def _cut(self) -> None:
         if self._transport is not None:
             self._transport.abort()
+
+
+class _Client(_Side):
+    """The client's end; it has a place among all connections until it is lost."""
+
+    def __init__(self, peer: str, places: SharedPlaces, unread: OutputBudget, opened: set[_Client]) -> None:
+        super().__init__()
+        self.peer = peer
+        self._places = places
+        self._unread = unread
+        self._open = opened
+        self._has_place = True
+        self._stall: asyncio.TimerHandle | None = None  # while the client takes no more
+        self._unsent = 0  # bytes, when that was looked at last
+
+    def begin(self) -> None:
+        """Pass on what came before the other end was there, and read on."""
+        assert self._transport is not None
+        for data in self._waiting:
+            self.other.write(data)
+        self._waiting.clear()
+        if self._transport.is_closing():
+            self.other.end()
+        else:
+            self._transport.resume_reading()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Read nothing until the server's end is there."""
+        super().connection_made(transport)
+        self._open.add(self)
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def pause_writing(self) -> None:
+        """Stop reading from the server, and look whether the client reads on.
+
+        What is not read is not seen to end either: so a client that never reads on is let go here.
+        """
+        self._unread.note(self, self.kept_bytes)
+        self._await_reading()
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        """Read from the server again."""
+        self._calm()
+        super().resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Give back the place, and end the other end."""
+        self._calm()
+        self._open.discard(self)
+        self.leave()
+        super().connection_lost(error)
+
+    def leave(self) -> None:
+        """Give back the place, once."""
+        if self._has_place:
+            self._has_place = False
+            self._places.give_back(self)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the client has not read."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def abort(self, reason: str) -> None:
+        """End at once."""
+        log.info("%s: connection ended: %s", self.peer, reason)
+        self._cut()
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether output waits for the client to read on."""
+        return self._stall is not None
+
+    def unsent_bytes(self) -> int:
+        """Return the bytes that neither the client nor its system has taken."""
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        return self.kept_bytes + (0 if sock is None else unsent_by_system(sock.fileno()))
+
+    def look(self) -> None:
+        """End when the client has read nothing since the last look; else look again after a while."""
+        before = self._unsent
+        self._await_reading()
+        if self._unsent >= before:
+            self.abort(f"it read nothing of {before} bytes for {_STALL_S:g} s")
+
+    def _await_reading(self) -> None:
+        if self._stall is not None:
+            self._stall.cancel()
+        self._unsent = self.unsent_bytes()
+        self._stall = asyncio.get_running_loop().call_later(_STALL_S, self.look)
+
+    def _calm(self) -> None:
+        self._unread.forget(self)
+        if self._stall is not None:
+            self._stall.cancel()
+            self._stall = None

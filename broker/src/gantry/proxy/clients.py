@@ -16,9 +16,11 @@ from gantry.proxy import messaging_pb2 as pb
 from gantry.proxy.caller import Caller
 from gantry.proxy.faults import FaultError
 from gantry.proxy.stream import Stream
+from gantry.transport.fairness import SharedPlaces
 
 ALIVE_S = 40.0  # clients send heartbeats every 10 s, Rust's every 30 s
 CLIENTS_MAX = 50_000
+SETTINGS_BYTES_MAX = 256 << 20  # of all clients
 _TOPICS_MAX = 1_000  # of one client
 _GROUPS_MAX = 100
 
@@ -28,8 +30,10 @@ class KnownClient:
     """One client; `groups` are its consumer groups, `published` topics that it sent transactions to."""
 
     caller: Caller
+    first_caller: Caller  # whose host it counts for
     seen_at: float = 0.0
     settings: pb.Settings | None = None
+    settings_bytes: int = 0
     groups: set[str] = field(default_factory=set)
     published: set[str] = field(default_factory=set)
     streams: list[Stream] = field(default_factory=list)
@@ -54,7 +58,8 @@ class KnownClients:
     """All clients by their id; times are the loop's, in seconds."""
 
     def __init__(self, clients_max: int = CLIENTS_MAX) -> None:
-        self._max = clients_max
+        self._places = SharedPlaces(clients_max)
+        self._settings = SharedPlaces(SETTINGS_BYTES_MAX)  # bytes
         self._known: OrderedDict[str, KnownClient] = OrderedDict()  # the one seen last comes last
         self._turn = 0
         self.streams = 0  # open telemetry streams
@@ -66,12 +71,12 @@ class KnownClients:
         """Return the client that calls now; FaultError TOO_MANY_REQUESTS when there are too many."""
         client = self._known.get(caller.client_id)
         if client is None:
-            if len(self._known) >= self._max:
+            if not self._places.take(caller):
                 self.expire(now)  # else `presence` does, now and then: it looks at all clients that are silent
-            if len(self._known) >= self._max:
-                text = f"{len(self._known)} clients are known to this proxy; connect to another one"
-                raise FaultError(pb.TOO_MANY_REQUESTS, text)
-            client = self._known[caller.client_id] = KnownClient(caller)
+                if not self._places.take(caller):
+                    text = f"{len(self._known)} clients are known to this proxy, and this host has its share of them"
+                    raise FaultError(pb.TOO_MANY_REQUESTS, f"{text}; connect to another one")
+            client = self._known[caller.client_id] = KnownClient(caller, caller)
         client.caller = caller
         self.called(client, now)
         return client
@@ -84,8 +89,9 @@ class KnownClients:
 
     def ended(self, client_id: str) -> KnownClient | None:
         """Forget a client that said goodbye; None when it was not known."""
-        client = self._known.pop(client_id, None)
+        client = self._known.get(client_id)
         if client is not None:
+            self._forget(client)
             client.is_ended = True
             for stream in client.streams:
                 stream.finish()
@@ -94,9 +100,26 @@ class KnownClients:
     def expire(self, now: float) -> None:
         """Forget clients that were not seen for `ALIVE_S` and have no stream."""
         silent = list(takewhile(lambda one: one[1].seen_at + ALIVE_S <= now, self._known.items()))
-        for client_id, client in silent:
+        for _, client in silent:
             if not client.streams:
-                del self._known[client_id]
+                self._forget(client)
+
+    def _forget(self, client: KnownClient) -> None:
+        del self._known[client.caller.client_id]
+        self._places.give_back(client.first_caller)
+        if client.settings_bytes:
+            self._settings.give_back(client.first_caller, client.settings_bytes)
+            client.settings_bytes = 0
+
+    def keep_settings(self, client: KnownClient, settings: pb.Settings) -> None:
+        """Remember what a client said about itself last; FaultError TOO_MANY_REQUESTS when it is too much."""
+        size = settings.ByteSize() if self._known.get(client.caller.client_id) is client else 0
+        if client.settings_bytes:
+            self._settings.give_back(client.first_caller, client.settings_bytes)
+            client.settings_bytes = 0
+        if size and not self._settings.take(client.first_caller, size):
+            raise FaultError(pb.TOO_MANY_REQUESTS, "settings of all clients, or of this host, are too long together")
+        client.settings, client.settings_bytes = settings, size
 
     def opened(self, client: KnownClient, stream: Stream) -> None:
         """Note a telemetry stream of a client."""

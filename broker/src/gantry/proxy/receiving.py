@@ -32,6 +32,7 @@ from gantry.proxy.caller import Caller
 from gantry.proxy.clients import KnownClient, KnownClients
 from gantry.proxy.faults import FaultError
 from gantry.proxy.handles import DeliveredLease, Handles
+from gantry.transport.fairness import SharedPlaces
 
 if TYPE_CHECKING:
     from gantry.proxy.calls import Context
@@ -56,6 +57,7 @@ class ReceiveCalls:
         self._handles = handles
         self._now_ms = now_ms
         self._pops: set[asyncio.Task[PopResult]] = set()  # those without their call too
+        self._places = SharedPlaces(HELD_MAX)  # of these
         self._giving: set[asyncio.Task[None]] = set()
         self._ending = asyncio.Event()
         self._turn = 0  # of calls that name no broker
@@ -73,8 +75,6 @@ class ReceiveCalls:
         client.joined(group)
         if self._ending.is_set():
             raise FaultError(pb.TOO_MANY_REQUESTS, "the proxy ends; connect to another one")
-        if len(self._pops) >= HELD_MAX:
-            raise FaultError(pb.TOO_MANY_REQUESTS, f"{HELD_MAX} calls wait for messages in this proxy; try again")
         is_orderly = await self._brokers.is_orderly(group)
         settings = _pop_settings(request, group, topic, _wait_s(request, context, client, caller), is_orderly, caller)
         route = await self._brokers.route(topic)
@@ -132,9 +132,14 @@ class ReceiveCalls:
         self, queue: MessageQueue, settings: PopSettings, attempt_id: str, client: KnownClient
     ) -> PopResult:
         """Pop for a call; empty when the client says goodbye meanwhile, or the proxy ends."""
+        caller = client.caller
+        if not self._places.take(caller):
+            text = f"{self.held} calls wait for messages in this proxy, and this client or host has its share of them"
+            raise FaultError(pb.TOO_MANY_REQUESTS, text)
         pop = asyncio.create_task(self._brokers.popping.pop(queue, settings, attempt_id))
         self._pops.add(pop)
         pop.add_done_callback(self._pops.discard)
+        pop.add_done_callback(lambda _: self._places.give_back(caller))
         leaving: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client.caller.client_id, set()).add(leaving)
         try:

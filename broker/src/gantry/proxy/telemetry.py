@@ -27,6 +27,7 @@ from gantry.proxy.calls import NOT_READABLE
 from gantry.proxy.clients import KnownClient, KnownClients
 from gantry.proxy.faults import FaultError
 from gantry.proxy.stream import Stream
+from gantry.transport.fairness import SharedPlaces
 from gantry.transport.tasks import cancelled
 
 if TYPE_CHECKING:
@@ -48,15 +49,17 @@ class Telemetry:
         self._brokers = brokers
         self._clients = clients
         self._is_draining = False
+        self._places = SharedPlaces(STREAMS_MAX)
 
     async def serve(
         self, commands: AsyncIterator[pb.TelemetryCommand | None], context: Context, caller: Caller
     ) -> None:
         """Serve one stream until the client closes its half, or breaks the protocol."""
-        if self._is_draining or self._clients.streams >= STREAMS_MAX:
-            text = "the proxy ends" if self._is_draining else f"{STREAMS_MAX} telemetry streams are open"
-            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{text}; connect to another proxy")
         client = self._clients.seen(caller, asyncio.get_running_loop().time())
+        if self._is_draining or not self._places.take(caller):
+            streams = f"{self._clients.streams} telemetry streams are open, and this host has its share of them"
+            text = "the proxy ends" if self._is_draining else streams
+            await context.abort(grpc.StatusCode.UNAVAILABLE, f"{text}; connect to another proxy")
         stream = Stream(caller.client_id)
         self._clients.opened(client, stream)
         reading = asyncio.create_task(self._read(commands, client, stream, caller))
@@ -68,6 +71,7 @@ class Telemetry:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, text)
         finally:
             self._clients.closed(client, stream)
+            self._places.give_back(caller)
             stream.finish()
             await cancelled([reading])
 
@@ -126,7 +130,7 @@ class Telemetry:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_GROUP_S):
                     group = await self._brokers.group(name)
-        client.settings = sent
+        self._clients.keep_settings(client, sent)
         return pb.TelemetryCommand(status=faults.ok(), settings=settings.completed(sent, caller, group))
 
     async def _announce(self) -> None:

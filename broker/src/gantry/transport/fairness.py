@@ -20,7 +20,10 @@ from gantry.transport.addresses import host_of
 class Owner(Protocol):
     """A connection, as far as shares need it."""
 
-    peer: str  # "ip:port" of the other side
+    @property
+    def peer(self) -> str:
+        """`ip:port` of the other side."""
+        ...
 
 
 class SharedPlaces:
