@@ -7,7 +7,7 @@ import pytest
 from gantry.failover.decide import MARGIN_S
 from gantry.failover.notes import RENEWED_BEFORE
 from gantry.replication.serving_lease import ServingLease
-from gantry.replication.timers import TIMERS, serving_waits
+from gantry.replication.timers import TIMERS, derive_serving_waits
 from simulation.failover_leases import CASES, LeaseCase, Ticks, search
 
 
@@ -21,7 +21,7 @@ def test_a_former_master_stops_in_time(case: LeaseCase) -> None:
 @pytest.mark.parametrize("name", sorted(TIMERS))
 def test_the_times_are_in_the_order_of_the_ticks(name: str) -> None:
     timers = TIMERS[name]
-    waits = serving_waits(timers.renew_every_s)
+    waits = derive_serving_waits(timers.renew_every_s)
     alone = ServingLease(waits.fresh_s, waits.heard_s)
     alone.renewed(0.0, timers.lease_s)
     ticks, suspicion_s = Ticks(), timers.suspect_after_s

@@ -12,7 +12,7 @@ from gantry.replication.hastate import MemberRole, MemberState
 from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase
 from gantry.replication.register import Seen
-from gantry.replication.timers import TIMERS, Timers, of_renewals, serving_waits
+from gantry.replication.timers import TIMERS, Timers, derive_serving_waits, derive_usual_timers
 from testkit.registers import ACTIVE, ME
 
 FAST = Policy(replicas=3, min_in_sync=2, is_sync_master=True, suspect_after_s=2.0)
@@ -66,14 +66,14 @@ def test_a_renewal_came_before_the_reading_that_shows_it_and_a_lease_lasts_from_
     assert (seen.unchanged_since_s, seen.quiet_since_s) == (101.0, 100.75)
 
 
-@pytest.mark.parametrize("timers", [*TIMERS.values(), of_renewals(0.5), of_renewals(20.0)])
+@pytest.mark.parametrize("timers", [*TIMERS.values(), derive_usual_timers(0.5), derive_usual_timers(20.0)])
 def test_no_serving_lease_outlasts_the_suspicion_when_the_register_could_not_be_read_for_long(timers: Timers) -> None:
     made = Notes((0, 1, 2), replace(FAST, suspect_after_s=timers.suspect_after_s))
     made.read(Seen(ACTIVE, "1"), 100.0)
     renewed_s = 100.0 + 3 * timers.suspect_after_s  # it was sent then, and read at once
     made.read(Seen(ACTIVE, "2"), renewed_s)
     made.observe(ACTIVE, {}, NOBODY, asked_s=100.0, now_s=renewed_s)
-    late_s = renewed_s + serving_waits(timers.renew_every_s).fresh_s
+    late_s = renewed_s + derive_serving_waits(timers.renew_every_s).fresh_s
     heirs = {each: replace(promised("", 4), me=Holder(Member(each, 0), ""), role=MemberRole.SLAVE) for each in (1, 2)}
     assert type(decide(made.snapshot(ACTIVE, heirs), late_s)) is Wait
     assert type(decide(made.snapshot(ACTIVE, heirs), late_s + timers.suspect_after_s / 4)) is Seal

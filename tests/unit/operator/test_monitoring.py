@@ -14,7 +14,7 @@ from gantry.guarantee.metrics import FAMILIES as OF_THE_GUARANTEE
 from gantry.proxy.metrics import KINDS, ProxyMetrics
 from gantry.queues.metrics import KINDS as QUEUE_KINDS
 from gantry.queues.metrics import QueueMetrics
-from gantry.replication.timers import TIMERS, Timers, serving_waits
+from gantry.replication.timers import TIMERS, Timers, derive_serving_waits
 from gantry_operator.monitoring import alerts, dashboards, guaranteeboard, proxyboard, queuesboard
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard
@@ -113,7 +113,7 @@ def test_every_alert_asks_for_metrics_that_exist_and_says_what_to_do() -> None:
 @pytest.mark.parametrize("timers", TIMERS.values(), ids=list(TIMERS))
 def test_a_master_that_renews_in_time_is_not_reported(timers: Timers) -> None:
     (text,) = [alert.text for _, group in alerts.GROUPS for alert in group if alert.name == "GantryPermitRunsOut"]
-    waits = serving_waits(timers.renew_every_s)
+    waits = derive_serving_waits(timers.renew_every_s)
     lowest_s = waits.fresh_s - timers.renew_every_s  # right before its next renewal
     assert text.startswith("gantry_permit_seconds == 0 ") and lowest_s > 0, "or the threshold is below lowest_s"
 

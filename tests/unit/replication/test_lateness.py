@@ -10,11 +10,11 @@ from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello
 from gantry.replication.in_sync_tracker import InSyncPolicy, InSyncTracker, Term
 from gantry.replication.lateness import Lateness
-from gantry.replication.timers import waits_of
+from gantry.replication.timers import derive_waits
 from gantry.wire.ha import Ack
 
 SLOW_S = 1.5  # half of what producers wait
-WAITS = replace(waits_of(2.5), slow_s=SLOW_S)
+WAITS = replace(derive_waits(2.5), slow_s=SLOW_S)
 NEVER = 1e9
 
 

@@ -13,10 +13,10 @@ from gantry.replication.timers import (
     TIMERS,
     Timers,
     Waits,
-    of_renewals,
-    serving_waits,
+    derive_serving_waits,
+    derive_usual_timers,
+    derive_waits,
     slow_after_s,
-    waits_of,
 )
 
 
@@ -39,7 +39,7 @@ def test_a_question_is_over_before_the_next_renewal_is_due() -> None:
 def test_every_time_lies_where_the_next_one_needs_it(name: str) -> None:
     """From a beat to the lease: each is over before what depends on it begins."""
     timers = TIMERS[name]
-    serving, waits = serving_waits(timers.renew_every_s), waits_of(timers.renew_every_s)
+    serving, waits = derive_serving_waits(timers.renew_every_s), derive_waits(timers.renew_every_s)
     assert serving.again_s <= timers.answer_within_s, "an unknown outcome is looked up before the next renewal"
     assert 3 * serving.beat_s <= serving.heard_s, "two beats may be lost"
     assert timers.renew_every_s < serving.heard_s < serving.fresh_s, "one renewal may be late"
@@ -51,12 +51,12 @@ def test_every_time_lies_where_the_next_one_needs_it(name: str) -> None:
     assert waits.flush_s == timers.suspect_after_s, "a member is as patient with its disk as its coordinator is with it"
     assert Pace(waits).must_leave(waits.silence_s, 0.0) and not Pace(waits).must_leave(waits.silence_s - 0.01, 0.0)
     assert patience_s(timers.suspect_after_s, 0) == timers.suspect_after_s
-    assert of_renewals(timers.renew_every_s) == timers, "the named sets are made of their renewals"
+    assert derive_usual_timers(timers.renew_every_s) == timers, "the named sets are made of their renewals"
 
 
 def test_waits_are_bounded_whatever_the_timers_are() -> None:
-    assert waits_of(60.0) == Waits(LINK_S, SILENCE_S, MAX_LAG_S)
-    assert waits_of(0.5).link_s == LINK_S_MIN, "a member with the default timers says something every second"
+    assert derive_waits(60.0) == Waits(LINK_S, SILENCE_S, MAX_LAG_S)
+    assert derive_waits(0.5).link_s == LINK_S_MIN, "a member with the default timers says something every second"
     assert Waits().flush_s == FLUSH_S, "without a register nobody suspects"
 
 

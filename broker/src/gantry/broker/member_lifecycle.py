@@ -29,7 +29,7 @@ from gantry.broker.role.promise_writer import PromiseWriter
 from gantry.errors import StoreError, SyncFailedError
 from gantry.replication.register_writer import RegisterWriter
 from gantry.replication.term_promise import Beginning, Ending
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import derive_serving_waits
 from gantry.store.reserve import Reserve
 from gantry.store.settings import Flush
 
@@ -127,7 +127,7 @@ class MemberLifecycle:
         config, seen, register = self._config, None, None
         if member.has_register:
             self._register = machine.register(config.replication, machine.disk)
-            again_s = serving_waits(config.replication.renew_every_s).again_s
+            again_s = derive_serving_waits(config.replication.renew_every_s).again_s
             writer = RegisterWriter(self._register, machine.clock, again_s)
             register = MemberRegister(writer, member, store, machine.clock)
             config, seen = await register.choose(config, machine.disk)

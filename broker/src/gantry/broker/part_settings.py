@@ -25,7 +25,7 @@ from gantry.pop.held import HeldLimits
 from gantry.pop.service import PopRules
 from gantry.replication.in_sync_tracker import InSyncPolicy
 from gantry.replication.terms import Terms
-from gantry.replication.timers import Waits, slow_after_s, waits_of
+from gantry.replication.timers import Waits, derive_waits, slow_after_s
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
 from gantry.store import sizes
@@ -173,7 +173,7 @@ def terms_of(config: BrokerConfig) -> Terms:
 
 def replication_waits(given: ReplicationConfig) -> Waits:
     """Return how long the group waits for a member."""
-    waits = waits_of(given.renew_every_s) if given.register else Waits()
+    waits = derive_waits(given.renew_every_s) if given.register else Waits()
     return replace(waits, max_lag_s=given.max_lag_s) if given.max_lag_s else waits
 
 

@@ -20,7 +20,7 @@ from gantry.failover.decide import Policy
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import MEMBERS_MAX
 from gantry.replication.terms import Terms
-from gantry.replication.timers import TIMERS, Timers, fitting, of_renewals
+from gantry.replication.timers import TIMERS, Timers, derive_timers, derive_usual_timers
 
 
 def untold(replicas: int, preferred: int = 0) -> Policy:
@@ -37,7 +37,7 @@ def weakest(told: Policy, lease_s: int, answers: Mapping[int, MemberState]) -> t
     said = [state.terms for state in answers.values()]
     known = [terms for terms in said if terms is not None]
     renew_every_s = max((terms.renew_every_s for terms in known), default=0.0)
-    usual = of_renewals(renew_every_s) if renew_every_s else TIMERS["default"]
+    usual = derive_usual_timers(renew_every_s) if renew_every_s else TIMERS["default"]
     suspect_after_s = max(told.suspect_after_s or usual.suspect_after_s, 2 * renew_every_s)
     lease_s = max(lease_s or usual.lease_s, ceil(3 * renew_every_s), int(suspect_after_s) + 1)
     policy = replace(
@@ -47,7 +47,7 @@ def weakest(told: Policy, lease_s: int, answers: Mapping[int, MemberState]) -> t
         is_sync_master=told.is_sync_master and all(terms is not None and terms.is_sync for terms in said),
         suspect_after_s=suspect_after_s,
     )
-    return policy, fitting(suspect_after_s, lease_s)
+    return policy, derive_timers(suspect_after_s, lease_s)
 
 
 def differences(told: Policy, answers: Mapping[int, MemberState]) -> str:

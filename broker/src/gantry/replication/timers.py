@@ -74,13 +74,13 @@ class Timers:
 TIMERS = {"default": Timers(5.0, 15, 2.5, 0.5), "fast": Timers(2.0, 6, 1.0, 0.25)}
 
 
-def of_renewals(renew_every_s: float) -> Timers:
+def derive_usual_timers(renew_every_s: float) -> Timers:
     """Return the set of a group whose members renew this often: the named ones are made like that too."""
     suspect_after_s, lease_s = 2 * renew_every_s, max(LEASE_S_MIN, ceil(6 * renew_every_s))
     return Timers(suspect_after_s, lease_s, renew_every_s, min(0.5, suspect_after_s / 8))
 
 
-def fitting(suspect_after_s: float, lease_s: int) -> Timers:
+def derive_timers(suspect_after_s: float, lease_s: int) -> Timers:
     """Return the set with these two times, the others derived from them. ValueError when they do not fit together."""
     for named in TIMERS.values():
         if (named.suspect_after_s, named.lease_s) == (suspect_after_s, lease_s):
@@ -97,7 +97,7 @@ class ServingWaits(NamedTuple):
     again_s: float
 
 
-def serving_waits(renew_every_s: float) -> ServingWaits:
+def derive_serving_waits(renew_every_s: float) -> ServingWaits:
     """Return the times of a master that renews this often."""
     heard_s = 1.2 * renew_every_s
     return ServingWaits(1.7 * renew_every_s, heard_s, min(BEAT_S, heard_s / 3), renew_every_s / 4)
@@ -115,7 +115,7 @@ class Waits:
     flush_s: float = FLUSH_S  # a sync of the log that makes no progress for so long hangs
 
 
-def waits_of(renew_every_s: float) -> Waits:
+def derive_waits(renew_every_s: float) -> Waits:
     """Return the waits of a group with a register that is renewed this often."""
     return Waits(
         link_s=max(LINK_S_MIN, min(LINK_S, 2 * renew_every_s)),

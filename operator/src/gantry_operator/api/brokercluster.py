@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from gantry.replication.timers import TIMERS, Timers, fitting
+from gantry.replication.timers import TIMERS, Timers, derive_timers
 from gantry_operator.api.doorspec import Door, DoorKind, Proxy, Queues, read_proxy, read_queues
 from gantry_operator.api.wishes import RequestedActions, read_wishes
 
@@ -284,7 +284,7 @@ def _failover(spec: Mapping[str, Any]) -> Failover:
     if "suspectAfter" in spec or "leaseDuration" in spec:
         suspect_s = seconds(spec["suspectAfter"]) if "suspectAfter" in spec else timers.suspect_after_s
         lease_s = seconds(spec["leaseDuration"]) if "leaseDuration" in spec else timers.lease_s
-        timers = fitting(suspect_s, round(lease_s))
+        timers = derive_timers(suspect_s, round(lease_s))
     return Failover(
         timers,
         spec["mode"] == "Automatic",

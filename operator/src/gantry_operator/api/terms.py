@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gantry.replication.timers import Timers, fitting
+from gantry.replication.timers import Timers, derive_timers
 from gantry_operator.api.brokercluster import Brokers
 
 _TEXT = re.compile(r"(sync|async)/(\d{1,2})/(\d{1,4}(?:\.\d{1,3})?)s/(\d{1,4})s", re.ASCII)
@@ -31,7 +31,7 @@ class Terms:
     @property
     def timers(self) -> Timers:
         """Return the timers of a failover loop for these terms."""
-        return fitting(self.suspect_after_s, self.lease_s)
+        return derive_timers(self.suspect_after_s, self.lease_s)
 
 
 def terms_of(brokers: Brokers) -> Terms:

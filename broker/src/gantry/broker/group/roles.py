@@ -27,7 +27,7 @@ from gantry.replication.link import Connector
 from gantry.replication.link_ends import LinkRules, LinkWaits
 from gantry.replication.serving_lease import LeaseNews
 from gantry.replication.slave_links import SlaveLinks
-from gantry.replication.timers import BEAT_S, LINK_S, serving_waits
+from gantry.replication.timers import BEAT_S, LINK_S, derive_serving_waits
 from gantry.wire.ha import NONCE_BYTES
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _master_role(config: BrokerConfig, ground: Ground, mastership: Mastership, s
     rules = LinkRules(BEAT_S, LINK_S, lambda: True)
     if member.has_register:
         silence_s = replication_waits(config.replication).link_s
-        beat_s = serving_waits(config.replication.renew_every_s).beat_s
+        beat_s = derive_serving_waits(config.replication.renew_every_s).beat_s
         rules = LinkRules(beat_s, silence_s, lambda: GATE_STALLED not in gate.reasons)
     role.wire(SlaveLinks(member.keys, epoch, role.feed, machine.clock, lambda: _nonce(machine), pacing, rules))
     shared.activity.wait(role.why_not)

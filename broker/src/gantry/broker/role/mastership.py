@@ -12,7 +12,7 @@ from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.replication.in_sync_tracker import InSyncTracker, Term
 from gantry.replication.insync import InSyncChange
 from gantry.replication.serving_lease import ServingLease
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import derive_serving_waits
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def begin(
         store.in_reserve(partial(take_epoch, member, machine.disk, store.settings.root, *ends))
         return Mastership(InSyncTracker(end, store.confirmed.offset, Term(member.epochs.last_epoch), rules), clock)
     term = Term(seen.record.epoch, member.me.member, seen.record.in_sync, clock.monotonic())
-    waits = serving_waits(config.replication.renew_every_s)
+    waits = derive_serving_waits(config.replication.renew_every_s)
     serving_lease = ServingLease(waits.fresh_s, waits.heard_s)
 
     def note_change(change: InSyncChange) -> None:

@@ -26,7 +26,7 @@ from gantry.replication.hastate import MemberRole
 from gantry.replication.record import RegisterRecord
 from gantry.replication.register import RegisterError
 from gantry.replication.role_decision import Follow, Lead
-from gantry.replication.timers import serving_waits
+from gantry.replication.timers import derive_serving_waits
 from gantry.transport.tasks import essential
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class RegisterWatcher:
         """Return how long to wait after a round that took so long; a master begins a renewal every period."""
         renew_every_s = self._config.renew_every_s
         if self._leads and self.lease_renewal is not None:
-            again_s = serving_waits(renew_every_s).again_s
+            again_s = derive_serving_waits(renew_every_s).again_s
             return again_s if self.lease_renewal.is_open else max(again_s, renew_every_s - took_s)
         return renew_every_s if self._role.status() is MemberRole.SLAVE else self._register.pause_s(renew_every_s)
 
