@@ -48,7 +48,7 @@ class Client:
 
     def run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Begin, in a turn of the own loop."""
-        self.loop.call_soon(lambda: self._tasks.append(self.loop.create_task(main())))
+        self.loop.call_soon(lambda: self._tasks.append(self.loop.begin(main())))
 
     async def ask(self, command: Command, timeout_s: float = _TIMEOUT_S) -> Command | None:
         """The answer, or None when none came."""
@@ -134,7 +134,7 @@ class TransactionalProducer(Producer):
 
     async def main(self) -> None:
         """Until stopped; answers go on."""
-        self._tasks.append(self.loop.create_task(self._beat()))
+        self._tasks.append(self.loop.begin(self._beat()))
         await super().main()
 
     async def send_one(self) -> None:

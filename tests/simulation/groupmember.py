@@ -100,7 +100,7 @@ class GroupMember(Member):
             else:
                 say(f"{name}: {'done' if answer is None else answer.document.get('error', 'done')}")
 
-        loop.call_soon(lambda: self._dead.append(loop.create_task(carry_out())))
+        loop.call_soon(lambda: self._dead.append(loop.begin(carry_out())))
 
     def set_terms(self, role: Role, min_in_sync: int) -> None:
         """The next process has this role and set; there is none now."""
@@ -147,7 +147,7 @@ class GroupMember(Member):
         self._is_stopping = self._is_over = False
         process = f"{self._world.chance.getrandbits(32):08x}"
         self._carrying = Carrying()
-        self._living = loop.create_task(self._live(loop, process))
+        self._living = loop.begin(self._live(loop, process))
         self._dead.append(self._living)
 
     async def _live(self, loop: SimLoop, process: str) -> None:

@@ -36,7 +36,7 @@ SUSPECT_S, LEASE_S = TIMERS["fast"].suspect_after_s, TIMERS["fast"].lease_s
 # How often a seed has a group of so many members. With a size comes each minInSync that is smaller, up to _LEAST_MAX.
 _SIZES = {2: 2, 3: 7, 4: 2, 5: 2, 6: 1, 7: 1}
 _LEAST_MAX = 4
-LOCK_S = 6.0  # how long a queue lock lasts
+LOCK_S = 6.0  # how long a queue lock lasts, where a run does not say otherwise
 _SECRET = Path(__file__).with_name("secret")
 _SMALL = {
     "store.segment_bytes": 256 << 10,
@@ -47,7 +47,6 @@ _SMALL = {
     "store.flush_interval_ms": 200,
     "store.flush_full_ms": 1000,
     "store.checkpoint_interval_ms": 500,
-    "clients.queue_lock_s": LOCK_S,
     "transactions.check_interval_s": 1.0,
     "transactions.immunity_s": 1.0,
     "transactions.checks_max": 1000,  # one is asked each second, also while its producer is cut off
@@ -70,6 +69,7 @@ class Shape:
     knows_gone: bool  # coordinators see that a process has ended
     timers: Timers = TIMERS["fast"]
     name_servers: int = 1
+    lock_s: float = LOCK_S
 
     @property
     def promised_s(self) -> float:
@@ -115,7 +115,7 @@ class SimNameServer:
             loop = self._loop = SimLoop(self._world, self._network, self.host)
             settings = NameServerSettings(host=self.host, port=NAME_SERVER_PORT, http_port=None)
             server = NameServer(settings, HostClock(self._world))
-            loop.call_soon(lambda: self._kept.append(loop.create_task(server.start())))
+            loop.call_soon(lambda: self._kept.append(loop.begin(server.start())))
 
     def kill(self) -> None:
         """Gone, with all that it knew."""
@@ -149,6 +149,7 @@ class GroupWorld:
             "store__flush": "SYNC_FLUSH" if shape.is_sync_flush else "ASYNC_FLUSH",
             "name_servers": ";".join(self.name_server_addresses),
             "network__ha_port": HA_PORT,
+            "clients__queue_lock_s": shape.lock_s,
             "messages__ack_wait_s": shape.timers.suspect_after_s,
             "replication__ack_timeout_s": min(3.0, shape.timers.suspect_after_s),
             "replication__renew_every_s": shape.timers.renew_every_s,

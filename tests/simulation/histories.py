@@ -5,8 +5,8 @@
                readers until its serving lease ends, so what a reader saw counts from STALE_S before it asked.  The
                member that leads has to say what was answered last (`knowntopics`), in look-ups, lists and pulls; each
                client asks it for all topics before it goes on to change them
-    locks      a client that has a queue works on it for WORK_S after its last request that was granted, or until it
-               gives the queue back; no two work on one queue at a time
+    locks      a client that has a queue works on it for half a lease after its last request that was granted, or
+               until it gives the queue back; no two work on one queue at a time
     offsets    each commit is above the last one, and a group that asks the member that leads, as it does before its
                first commit there, is told its newest one, or a later one than it knows of, but what may be gone by the
                documents (`leads`)
@@ -17,9 +17,11 @@ See `historyplan` for the run.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 
 from gantry.leaves.frames import Command
 from gantry.wire import bodies
@@ -32,12 +34,21 @@ from simulation.ledger import Place
 from simulation.linear import NEVER, Operation, Value, shortest_wrong
 from testkit.brokerplay import pull
 
-WORK_S = LOCK_S / 2  # clients stop at half of the lease, as RocketMQ's do
+WORK_SHARE = 0.5  # clients stop at half of the lease, as RocketMQ's do
 STALE_S = 5.0
 _GROUP = "workers"
 _REACHED_S = 3.0
 _THERE = (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED)
 _QUEUES = tuple((read, write) for read in range(1, 9) for write in range(1, 9))
+
+
+class Answered(Enum):
+    """What a client was told is done."""
+
+    TOPIC = "a change of a topic"
+    LOCK = "a new lock of a queue"
+    FIRST = "the first offset of a group"
+    COMMIT = "an offset after the first one"
 
 
 @dataclass(slots=True)
@@ -60,6 +71,7 @@ class Histories:
     broken: list[str] = field(default_factory=list)
     known: KnownTopics = field(default_factory=KnownTopics)
     judged: Counter[str] = field(default_factory=Counter)  # answers that could be wrong, by what they were about
+    on_answered: list[Callable[[Answered, str], None]] = field(default_factory=list)  # told what is done, and by whom
     _numbers: dict[str, int] = field(default_factory=dict)
 
     def next_queues(self, topic: str) -> tuple[int, int]:
@@ -77,6 +89,11 @@ class Histories:
         work = Work(client, queue, begun_s, ended_s)
         self.works.append(work)
         return work
+
+    def answered(self, what: Answered, address: str) -> None:
+        """A client has this answer from this member."""
+        for told in self.on_answered:
+            told(what, address)
 
     def wrong(self) -> str:
         """What no model explains; empty when there is nothing."""
@@ -146,6 +163,8 @@ class Administrator(Client):
             self.histories.known.unanswered(change, is_over=self.leads.count > lead)
             self._missed()
         self._note(topic, begun_s, self._world.now if is_done else NEVER, is_write=True, value=value)
+        if is_done:
+            self.histories.answered(Answered.TOPIC, self.asked)
 
     async def _look(self, topic: str) -> None:
         begun_s = self._world.now
@@ -210,6 +229,7 @@ class Locker(Client):
 
     histories: Histories
     queues: tuple[Place, ...] = ()
+    work_s = LOCK_S * WORK_SHARE
 
     async def main(self) -> None:
         """Until stopped."""
@@ -217,7 +237,8 @@ class Locker(Client):
         while not self.is_stopped:
             queue = self.chance.choice(self.queues)
             if queue in held and self.chance.random() < 0.3:
-                held[queue].ended_s = min(held.pop(queue).ended_s, self._world.now)
+                work = held.pop(queue)
+                work.ended_s = min(work.ended_s, self._world.now)
                 await self.ask(self._command(RequestCode.UNLOCK_BATCH_MQ, queue), 1.0)
             else:
                 await self._lock(queue, held)
@@ -231,10 +252,13 @@ class Locker(Client):
             return
         if not bodies.loads_object(answer.body)["lockOKMQSet"]:
             return
-        if (until_s := begun_s + WORK_S) > self._world.now:
+        if (until_s := begun_s + self.work_s) > self._world.now:
             if queue in held:
                 held[queue].ended_s = min(held[queue].ended_s, self._world.now)
+            is_new = queue not in held
             held[queue] = self.histories.worked(self.host, queue, self._world.now, until_s)
+            if is_new:
+                self.histories.answered(Answered.LOCK, self.asked)
 
     def _command(self, code: RequestCode, queue: Place) -> Command:
         named = {"brokerName": "", "topic": queue[0], "queueId": queue[1]}
@@ -244,37 +268,46 @@ class Locker(Client):
 
 class Committer(Consumer):
     """A consumer that commits how far it is, and asks now and then how far its group is: first after each change of
-    master.
+    master.  After `commits_max` commits it goes on as another group.
     """
 
     histories: Histories
     leads: Leads
+    commits_max = sys.maxsize
     _looked = 0  # under which lead it was told where its group is
-    _has_asked = False  # for a commit
+    _has_asked = False  # for a commit of its group
+    _groups = 1
+
+    @property
+    def name(self) -> str:
+        """Its group's."""
+        name = f"committers-{self.host.rpartition('.')[2]}"
+        return name if self._groups == 1 else f"{name}-{self._groups}"
 
     async def main(self) -> None:
         """Until stopped."""
-        name = f"committers-{self.host.rpartition('.')[2]}"
-        self._tasks.append(self.loop.create_task(self._beat(name)))
-        commits = self.histories.commits.setdefault(name, [])
+        self._tasks.append(self.loop.begin(self._beat()))
         while not self.is_stopped:
             await self.read(300)
-            fields = {"consumerGroup": name, "topic": self._place[0], "queueId": str(self._place[1])}
+            commits = self.histories.commits.setdefault(self.name, [])
+            fields = {"consumerGroup": self.name, "topic": self._place[0], "queueId": str(self._place[1])}
             is_new = not commits or self.next > commits[-1].offset
-            if self._looked != self.leads.count or (not is_new and self.chance.random() < 0.5):
+            if len(commits) >= self.commits_max and self._looked == self.leads.count:
+                self._groups, self._has_asked = self._groups + 1, False
+            elif self._looked != self.leads.count or (not is_new and self.chance.random() < 0.5):
                 await self._look(fields, commits)
             elif is_new:
                 await self._commit(fields, commits)
             await asyncio.sleep(self.chance.uniform(0.05, 0.4))
 
-    async def _beat(self, name: str) -> None:
+    async def _beat(self) -> None:
         """Be known to every member, as the group's consumer."""
-        group = {"groupName": name, "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+        group = {"consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
         group |= {"consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET", "unitMode": False}
         subscription = {"topic": self._place[0], "subString": "*", "expressionType": "TAG", "subVersion": 1}
-        consumers = [group | {"subscriptionDataSet": [subscription]}]
-        beat = {"clientID": self.host, "producerDataSet": [], "consumerDataSet": consumers}
         while True:
+            consumers = [{"groupName": self.name, **group, "subscriptionDataSet": [subscription]}]
+            beat = {"clientID": self.host, "producerDataSet": [], "consumerDataSet": consumers}
             for address in self.beats_to:
                 await self.tell(address, Command(RequestCode.HEART_BEAT, body=bodies.dumps(beat)))
             await asyncio.sleep(1.0)
@@ -286,6 +319,7 @@ class Committer(Consumer):
         answer = await self.ask(command, 1.0)
         if answer is not None and answer.code == ResponseCode.SUCCESS:
             commits.append(Commit(offset, asked_s, self._world.now, self.asked, is_first))
+            self.histories.answered(Answered.FIRST if is_first else Answered.COMMIT, self.asked)
         else:
             self._route.missed()
 

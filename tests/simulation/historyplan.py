@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gantry.broker.role.master_role import MasterRole
 from simulation.groupplan import PLACES, GroupRun
 from simulation.groupworld import NAME_SERVER, NAME_SERVER_PORT, Shape
-from simulation.histories import Administrator, Committer, Histories, Locker
+from simulation.histories import WORK_SHARE, Administrator, Committer, Histories, Locker
 from simulation.leads import Leads
 from simulation.plan import Outcome
 from simulation.routes import ByRoute
@@ -54,7 +54,7 @@ class HistoryRun(GroupRun):
             administrator.topics, administrator.leads, administrator.believes = _TOPICS, self._leads, self._believes
         lockers = [Locker(world, network, f"10.0.1.{30 + number}", self._by_route()) for number in (0, 1, 2)]
         for locker in lockers:
-            locker.queues = tuple(_QUEUES)
+            locker.queues, locker.work_s = tuple(_QUEUES), self.group.shape.lock_s * WORK_SHARE
         committers = [
             Committer(world, network, f"10.0.2.{10 + number}", self._by_route(), self._ledger, place)
             for number, place in enumerate(_QUEUES)

@@ -6,14 +6,16 @@ What may be gone is what docs/acknowledged.md and docs/failover.md name, and not
     taken within TOLD_S before the master failed: slaves are told of commits once a second, before the next messages
     taken, or told to the next master, less than SAVED_S before its process died; in order it stops with a save
 
+A planned change keeps all of them (`handed_over`).  A group's first offset is never gone.
+
 That slaves were told is seen from outside: a message that was sent to the master TOLD_S later was acknowledged, so
-every in-sync slave has it, and got the commit before it.  A group's first offset is never gone.
+every in-sync slave has it, and got the commit before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -38,11 +40,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """A member began to lead, in this life of its broker."""
+    """A member began to lead, in this life of its broker; is_planned: the one before it said that it hands over."""
 
     since_s: float
     address: str
     life: object
+    is_planned: bool = False
 
 
 class Leads:
@@ -51,6 +54,7 @@ class Leads:
     def __init__(self, members: Sequence[Member], ledger: Ledger) -> None:
         self._members = {member.address: member for member in members}
         self._leads: list[Lead] = []
+        self._handing_over = ""  # who said so since it began to lead
         self._acked: dict[str, list[tuple[float, float]]] = {}  # by master: when messages were sent and acknowledged
         ledger.on_acknowledged.append(self._acknowledged)
 
@@ -61,7 +65,19 @@ class Leads:
 
     def began(self, now_s: float, address: str) -> None:
         """This member leads now."""
-        self._leads.append(Lead(now_s, address, self._members[address].broker))
+        before = self._leads[-1].address if self._leads else ""
+        is_planned = bool(before) and self._handing_over == before
+        self._handing_over = ""
+        self._leads.append(Lead(now_s, address, self._members[address].broker, is_planned))
+
+    def handed_over(self, address: str) -> None:
+        """This member says that its planned change is done: the next master knows all that it knew."""
+        if self._leads and self._leads[-1].address != address:
+            # The answer came after the next master began.
+            is_planned = len(self._leads) > 1 and self._leads[-2].address == address
+            self._leads[-1] = replace(self._leads[-1], is_planned=is_planned)
+        else:
+            self._handing_over = address
 
     def is_last(self, address: str) -> bool:
         """Whether nobody began to lead after this member, and it still lives as it did then."""
@@ -86,6 +102,8 @@ class Leads:
 
     def _inherits(self, former: Lead, following: Lead, known_s: float, due_s: float) -> bool:
         """Whether the following master has what the former one knew since known_s and told its slaves from due_s on."""
+        if following.is_planned:
+            return True
         member = self._members[following.address]
         died_s = max((one for one in member.died_s if one < following.since_s), default=0.0)
         if former.address == following.address:

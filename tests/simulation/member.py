@@ -160,7 +160,7 @@ class Member:
             return
         self._world.say(f"{self.host}: asked to stop")
         self.is_serving = False
-        loop.call_soon(lambda: self._dead.append(loop.create_task(self._stop(loop, broker))))
+        loop.call_soon(lambda: self._dead.append(loop.begin(self._stop(loop, broker))))
 
     async def _stop(self, loop: SimLoop, broker: Broker) -> None:
         await broker.stop()
@@ -265,14 +265,14 @@ class Member:
             self._troubles.append((self._died_at, self._world.now))
             self._world.say(f"{self.host}: serves")
 
-        self._dead.append(loop.create_task(start()))
+        self._dead.append(loop.begin(start()))
 
     def _failed(self, loop: SimLoop) -> None:
         broker = self.broker
         if broker is not None and broker.starts_again:
             self._world.say(f"{self.host}: the broker starts again")
             self.is_serving = False
-            self._dead.append(loop.create_task(self._stop(loop, broker)))
+            self._dead.append(loop.begin(self._stop(loop, broker)))
             return
         self._world.say(f"{self.host}: the broker ends by itself")
 

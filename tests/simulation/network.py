@@ -75,6 +75,7 @@ class SimTransport(asyncio.Transport):
         self.loop = loop
         self.other: SimTransport | None = None
         self.is_gone = False  # connection_lost was or will be told
+        self.is_lost = False  # with what is on its way from it
         self._network = network
         self._protocol: _Protocol | None = None
         self._hosts = own[0], peer[0]
@@ -218,6 +219,7 @@ class Network:
         self.chance = world.chance
         self.slowness = 1.0  # every delay times this
         self.loss = 0.0  # of what `carry` takes, this share
+        self.keeps_sent = True  # what is on its way from a host arrives after it lost its power
         self._world = world
         self._ends: list[SimTransport] = []
         self._late: dict[tuple[str, str], float] = {}  # seconds more, by way
@@ -250,6 +252,7 @@ class Network:
         for end in [end for end in self._ends if end.loop is loop]:
             self._ends.remove(end)
             end.is_gone = True
+            end.is_lost = not has_power and not self.keeps_sent
             if has_power and not end.is_closing():
                 self.reset(end)
         if not has_power:
@@ -317,6 +320,8 @@ class Network:
         self._world.at(moment, lambda: self._arrive(end, data))
 
     def _arrive(self, end: SimTransport, data: bytes) -> None:
+        if end.is_lost:
+            return
         if self._is_cut(*end.way):
             self._held.setdefault(end.way, []).append((end, data))
             return

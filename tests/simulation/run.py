@@ -14,6 +14,8 @@
     terms, versions     the same, while changes are rolled out
     mismatch            members and coordinators differ in terms
     history             as in group                                 topics, queue locks and commits fit a model
+    admin               a disk, link, register, name server is slow or hangs   99 of 100 changes are answered in time
+    answered            the master goes right after an answer       the next one has what was answered
     standing, struck    a fault of ways or of one member stays      somebody leads who confirms, in 3 suspicions
     slow, linked        a disk, links or the register are slow      99 of 100 sends end well, after 3 suspicions
     register            it works in part, and a member is lost      the same
@@ -38,6 +40,8 @@ import tempfile
 import time
 import warnings
 
+from simulation.adminplan import AdminRun
+from simulation.answeredplan import AnsweredRun
 from simulation.groupplan import GroupRun, SinkRun
 from simulation.historyplan import HistoryRun
 from simulation.mismatchplan import MismatchRun
@@ -72,6 +76,8 @@ KINDS: dict[str, Kind] = {
     "sides": SidesRun,
     "mismatch": MismatchRun,
     "history": HistoryRun,
+    "answered": AnsweredRun,
+    "admin": AdminRun,
     "terms": TermsRun,
     "versions": VersionsRun,
 }

@@ -186,6 +186,16 @@ class SimLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[Any]:
         return asyncio.Task(coro, loop=self, name=name, context=context)
 
+    def begin(self, main: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """A task that nobody awaits: an exception that ends it is a finding, though its maker keeps the task."""
+        task = self.create_task(main)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.call_exception_handler({"message": f"task {task.get_coro()!r} ended", "exception": error})
+
     def call_exception_handler(self, context: dict[str, Any]) -> None:
         """What nobody took is a finding, except of a process that is dead."""
         if not self.is_dead:

@@ -24,7 +24,7 @@ from gantry.replication.timers import TIMERS
 from simulation.groupplan import PLACES, GroupRun
 from simulation.groupworld import Shape
 from simulation.register import Troubles
-from simulation.steady import CALL_S, Steady, why_not
+from simulation.steady import CALL_S, Call, Steady, share_ok, why_not
 from simulation.world import Broken
 
 if TYPE_CHECKING:
@@ -47,15 +47,16 @@ class Fault(NamedTuple):
 class SlowRun(GroupRun):
     """One seed."""
 
+    _judged: dict[str, list[Call]]  # by client
+
     def _shape(self, shape: Shape) -> Shape:
         return replace(shape, timers=TIMERS["default"])
 
     def _more_producers(self) -> list[Producer]:
         world, network = self.world, self.group.network
-        self._steady = [
-            Steady(world, network, f"10.0.1.{number}", self._route(), self._ledger, PLACES) for number in (5, 6)
-        ]
-        return [*self._steady]
+        steady = [Steady(world, network, f"10.0.1.{number}", self._route(), self._ledger, PLACES) for number in (5, 6)]
+        self._judged = {one.host: one.calls for one in steady}
+        return [*steady]
 
     @property
     def _judged_after_s(self) -> float:
@@ -81,12 +82,12 @@ class SlowRun(GroupRun):
         self._run(_JUDGED_S)
         until_s = self.world.now
         self._run(CALL_S + 0.1)
-        for one in self._steady:
-            well, calls = one.share_ok(begun_s, until_s)
-            self.world.say(f"{one.host}: {well} of {calls} calls ended well")
-            if well <= SHARE_OK * calls:
-                told = why_not(self._steady, begun_s)
-                raise Broken(f"{name}: {well} of {calls} calls of {one.host} ended well; most often told: {told}")
+        for host, calls in self._judged.items():
+            well, count = share_ok(calls, begun_s, until_s)
+            self.world.say(f"{host}: {well} of {count} calls ended well")
+            if well <= SHARE_OK * count:
+                told = why_not(calls, begun_s)
+                raise Broken(f"{name}: {well} of {count} calls of {host} ended well; most often told: {told}")
 
     def _end(self) -> None:
         """The fault is over; what it kept up may take as long again."""

@@ -52,7 +52,7 @@ class Steady(Producer):
         """Until stopped."""
         self._remoting = RemotingClient(self.on_requests, chance=self.chance, deaf_s=2.0)
         while not self.is_stopped:
-            self._tasks.append(self.loop.create_task(self._call()))
+            self._tasks.append(self.loop.begin(self._call()))
             await asyncio.sleep(self.every_s)
 
     async def _call(self) -> None:
@@ -90,15 +90,16 @@ class Steady(Producer):
         self.asked = address
         return answer
 
-    def share_ok(self, from_s: float, until_s: float) -> tuple[int, int]:
-        """How many of the calls that began between these moments ended well, and how many there were."""
-        judged = [call for call in self.calls if from_s <= call.begun_s < until_s]
-        return sum(call.is_ok for call in judged), len(judged)
+
+def share_ok(calls: list[Call], from_s: float, until_s: float) -> tuple[int, int]:
+    """How many of the calls that began between these moments ended well, and how many there were."""
+    judged = [call for call in calls if from_s <= call.begun_s < until_s]
+    return sum(call.is_ok for call in judged), len(judged)
 
 
-def why_not(producers: list[Steady], from_s: float) -> str:
-    """What calls that did not end well were told, most often first."""
-    told = [call.told for one in producers for call in one.calls if call.begun_s >= from_s and not call.is_ok]
+def why_not(calls: list[Call], from_s: float) -> str:
+    """What calls that did not end well were told most often."""
+    told = [call.told for call in calls if call.begun_s >= from_s and not call.is_ok]
     return max(set(told), key=told.count) if told else "nothing yet"
 
 

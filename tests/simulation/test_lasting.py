@@ -1,7 +1,7 @@
 """Seeds of faults that stay or come one after the other, of mistaken terms, and of histories of clients.
 
-Each kind says in its module what goes wrong and what must hold.  All seeds but those of `history`, on which faults of
-the code are planted (tests/planted.txt), were red once:
+Each kind says in its module what goes wrong and what must hold.  All seeds but those of `history`, `answered` and
+`admin`, on which faults of the code are planted (tests/planted.txt), were red once:
 
     slow        producers were never told in time by a master that waits for a slow member, or is one
     linked      a master whose links to all slaves were slow, and not silent, led for ever and confirmed too late
@@ -29,6 +29,8 @@ SEEDS = {
     "standing": (27,),
     "mismatch": (13, 16),
     "history": (3, 1, 2, 4, 5, 10),
+    "answered": (5, 4),
+    "admin": (2,),
 }
 
 

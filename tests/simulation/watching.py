@@ -70,7 +70,7 @@ class Watcher:
             HostClock(self._world),
             self._decided,
         )
-        loop.call_soon(lambda: self._kept.append(loop.create_task(coordinator.run(self._poll_s))))
+        loop.call_soon(lambda: self._kept.append(loop.begin(coordinator.run(self._poll_s))))
 
     def _decided(self, decision: Decision) -> None:
         self._world.say(f"{self.host}: {decision}")
