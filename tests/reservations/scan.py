@@ -141,7 +141,7 @@ def _walk(node: ast.AST, function: str, is_final: bool, sites: list[_Site], call
         function = node.name
         is_final = False
     site = _site(node, function, is_final)
-    if site is not None and function != "__init__":
+    if site is not None and (function != "__init__" or site.form == "count"):
         sites.append(site)
     called = node.func if isinstance(node, ast.Call) else None
     if isinstance(called, ast.Attribute) and isinstance(called.value, ast.Name) and called.value.id == "self":
