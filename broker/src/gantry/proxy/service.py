@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import grpc
@@ -31,6 +31,7 @@ from gantry.proxy.sending import SendCalls
 from gantry.proxy.settling import LeaseCalls
 from gantry.proxy.telemetry import Telemetry
 from gantry.proxy.transactions import Transactions
+from gantry.transport.fairness import SharedPlaces
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -61,6 +62,8 @@ _UNIMPLEMENTED = {
     "SyncLiteSubscription": "lite topics are not supported; use ordinary topics",
 }
 _CODE_NAMES = {number: name for name, number in pb.Code.items()}
+LONG_BYTES_MAX = 512 << 20  # of requests under way that are not short: sends that wait for a broker
+_LONG_BYTES_MIN = 16 << 10  # fifty thousand short ones take less than a gigabyte
 _SEND_S = 3.0  # without a deadline of the client
 _MARGIN_S = 0.2  # for the way back to the client, within its deadline
 
@@ -85,6 +88,7 @@ class Service:
         self._transactions = transactions
         self._receiving, self._settling, self._presence = consuming
         self._advertised = advertised
+        self._long = SharedPlaces(LONG_BYTES_MAX)
         self.answered: Counter[tuple[str, str]] = Counter()  # by RPC and name of the code
 
     def handler(self) -> grpc.GenericRpcHandler:
@@ -124,7 +128,7 @@ class Service:
         return grpc.method_handlers_generic_handler(SERVICE, methods)
 
     def _unary(
-        self, work: Callable[[Q, Caller, Context], Awaitable[A]], request_type: type[Q], answer_type: type[A]
+        self, work: Callable[[Q, Caller, Context], Coroutine[Any, Any, A]], request_type: type[Q], answer_type: type[A]
     ) -> grpc.RpcMethodHandler[Q, A]:
         name = request_type.__name__.removesuffix("Request")
         answer: Callable[..., A] = answer_type
@@ -135,7 +139,7 @@ class Service:
             assert request is not None, "abort raises"
             try:
                 caller = self._entered(context)
-                found = await work(request, caller, context)
+                found = await self._bounded(request, caller, work(request, caller, context))
             except GantryError as error:
                 found = answer(status=faults.of_error(error).status())
             self.count(name, found.status.code)
@@ -146,6 +150,20 @@ class Service:
             readable(request_type.FromString),  # type: ignore[arg-type]  # stubs: it may not give None
             answer_type.SerializeToString,
         )
+
+    async def _bounded(self, request: Message, caller: Caller, work: Coroutine[Any, Any, A]) -> A:
+        """Do the work of a call; FaultError TOO_MANY_REQUESTS when long requests under way take too much together."""
+        size = request.ByteSize()
+        if size < _LONG_BYTES_MIN:
+            return await work
+        if not self._long.take(caller, size):
+            work.close()
+            text = f"{self._long.taken} bytes of requests are under way, and this client or host has its share of them"
+            raise FaultError(pb.TOO_MANY_REQUESTS, f"{text}; try again in a moment")
+        try:
+            return await work
+        finally:
+            self._long.give_back(caller, size)
 
     def count(self, name: str, code: int) -> None:
         """Count an answered call."""
