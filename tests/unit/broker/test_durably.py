@@ -30,6 +30,7 @@ async def test_only_what_was_asked_before_is_waited_for() -> None:
     deletions.kept = 1
     durably.look()
     assert await waiting
+    assert not durably._waiting
 
 
 async def test_a_copy_that_is_late_is_named_and_no_disk_that_is_well() -> None:
@@ -48,6 +49,7 @@ async def test_a_disk_that_takes_nothing_is_not_waited_for_for_ever() -> None:
     durably.watch(table)
     assert not await durably.caught_up()
     assert await durably.lacking() == "the disk of this broker"
+    assert not durably._waiting, "who was told that it is late waits no more"
     table.kept = 1
     durably.look()
     assert await durably.caught_up()

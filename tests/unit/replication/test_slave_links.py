@@ -365,6 +365,7 @@ async def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixtur
         assert len(await ended(port, head + b"\xff\xff\xff\xff\x02")) == 5 + 64
         assert len(await ended(port, head + b"\0\0\0\0\x02")) == 5 + 64
         assert len(await ended(port, head + ha.frame(ha.FrameType.HELLO, bytes(32) + b"{}"))) == 5 + 64
+        await until(lambda: not play.slave_links.ending)
     assert "RocketMQ slave" in caplog.text and "does not speak this protocol" in caplog.text
     assert "a frame claims 4294967295 bytes" in caplog.text and "does not know the secret" in caplog.text
 
