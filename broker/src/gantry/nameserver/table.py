@@ -291,9 +291,9 @@ class RouteTable:
         return len(self._live)
 
     @property
-    def has_queues(self) -> bool:
-        """Whether a route of any topic is known: some group's master has registered."""
-        return bool(self._queues)
+    def topic_count(self) -> int:
+        """The number of topics of which a route is known: none before some group's master has registered."""
+        return len(self._queues)
 
     # The rules
 
