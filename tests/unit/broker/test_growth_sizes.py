@@ -1,17 +1,12 @@
 """What the loop does with tables at the size that they may have, measured in CPU time of the thread.
 
-Each entry makes a table of a size and returns what is measured: steps between which the loop is free.  The longest step
-may take `SLICE_S`, and an entry that is flat costs about the same at a tenth of the size.  In `make test` tables have a
-twentieth of their size; the slow variant has all of it.  CPU time of a thread does not count what others do, but it
-counts their use of the caches: the best of some attempts counts.
+How that is measured: `testkit.growing`.  In `make test` tables have a twentieth of their size; the slow variant has all
+of it.
 """
 
 from __future__ import annotations
 
-import gc
-import json
-import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
@@ -20,8 +15,7 @@ from gantry.broker.registration_body import BrokerIdentity, RegistrationSource
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.hold import HeldPulls
 from gantry.consume.locks import QueueLocks
-from gantry.errors import RefusedError
-from gantry.leaves import frames
+from gantry.leaves import frames, keys
 from gantry.metadata.clients import ConsumerGroup, Consumption
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.journal import OFFSET, Journal
@@ -30,41 +24,21 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import GroupConfig, Subscription
 from gantry.model.topic import TopicConfig
-from gantry.nameserver.handlers import NameServerHandlers
-from gantry.nameserver.keyvalues import KeyValues
-from gantry.nameserver.settings import Switches
-from gantry.nameserver.table import RouteTable
 from gantry.pop.assignment import Mode
 from gantry.pop.modes import Modes
 from gantry.schedule.book import DelayBook
 from gantry.schedule.cancels import Cancels
 from gantry.store import statefile
+from gantry.store.keyindex import KeyIndex
+from gantry.store.keysearch import KeyQuestion, search
 from gantry.store.queuefiles import QueueFiles
 from gantry.store.queuetable import QueueTable
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import request
 from testkit.fake_connection import FakeConnection
+from testkit.growing import QUICK_PATIENCE, QUICK_SHARE, Grown, Steps, check, step, steps_of
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
-
-SLICE_S = 0.005
-_ATTEMPTS = 5
-_QUICK_SHARE = 20
-# What a flat entry may cost at ten times the size: caches miss more often.
-_FLAT_FACTOR, _FLAT_S = 2.0, 0.001
-
-Steps = Iterator[object]
-
-
-class Grown(NamedTuple):
-    """What grows, to which size, what is measured there, how long a step may be, and how often it is measured."""
-
-    name: str
-    size: int
-    made: Callable[[int], Callable[[], Steps]]
-    is_flat: bool
-    step_s: float = SLICE_S
-    attempts: int = _ATTEMPTS  # 1: what is measured uses the table up
 
 
 class NoFile:
@@ -88,20 +62,6 @@ class Anything:
 
     def __call__(self, *given: Any) -> Any:
         return Anything()
-
-
-def step(call: Callable[[], object]) -> Steps:
-    """Make one step of a call."""
-    call()
-    yield
-
-
-def steps_of(answer: Awaitable[object]) -> Steps:
-    """Return the steps of a handler that gives way, also of one that refuses in the end."""
-    try:
-        yield from answer.__await__()  # type: ignore[misc]
-    except RefusedError:
-        return
 
 
 def offsets_of(size: int) -> Offsets:
@@ -184,22 +144,23 @@ def everything_told(size: int) -> Callable[[], Steps]:
     return lambda: journal.after(0)
 
 
-def registration_taken(size: int) -> Callable[[], Steps]:
-    table = {
-        f"T{number}": TopicConfig(f"T{number}", 4, 4, 6, attributes={"message.type": "FIFO"}).to_json()
-        for number in range(size)
-    }
-    counters = iter(range(1 << 30))
-    handlers = NameServerHandlers(RouteTable(), KeyValues(), SimClock(), Switches())
-    ext = {"brokerName": "b", "brokerAddr": "10.0.0.1:1", "clusterName": "C", "brokerId": "0", "haServerAddr": "h:1"}
+def long_chain_searched(size: int) -> Callable[[], Steps]:
+    """All of these entries of the key index are in one chain, and none has the key."""
+    index = KeyIndex(SimDisk(), "/s", SimClock(), 1, size + 2)
+    piece = b"".join(keys.FOUND.pack(number + 1, number, 1000) for number in range(size // 100))
+    for _ in range(100):
+        index._writable(1000).put(piece)
 
-    def register() -> Steps:
-        version = {"counter": next(counters), "stateVersion": 0, "timestamp": 5}
-        body = json.dumps({"topicConfigSerializeWrapper": {"dataVersion": version, "topicConfigTable": table}}).encode()
-        asked = frames.Command(RequestCode.REGISTER_BROKER, ext=ext, body=body, version=479)
-        return handlers.registering(FakeConnection(), asked)  # type: ignore[arg-type]
+    class Searched:
+        """A store that has this index, and as much of it as a search uses."""
 
-    return register
+        def __init__(self) -> None:
+            self.reader = self
+
+        def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[object]:
+            return index.walk(topic, key, begin_ms, end_ms)
+
+    return lambda: search(Searched(), KeyQuestion("orders", "wanted"))  # type: ignore[arg-type]
 
 
 def registration_made(size: int) -> Callable[[], Steps]:
@@ -334,7 +295,7 @@ GROWN = [
     Grown("queue locks that end", 200_000, locks_ended, is_flat=False, attempts=1),
     Grown("create a topic", 10_000, topic_saved, is_flat=True),
     Grown("a whole registration, at the broker", 10_000, registration_made, is_flat=False),
-    Grown("a whole registration, at the name server", 10_000, registration_taken, is_flat=False),
+    Grown("a search in a chain of the key index", 10_000_000, long_chain_searched, is_flat=False),
     Grown("next offsets of expired queues, for a slave", 100_000, queue_ends_told, is_flat=False),
     Grown("queue-base table: deletions, retention", 100_000, base_made, is_flat=False),
     # In one piece: who asks for the topic right after its deletion finds nothing.
@@ -349,41 +310,9 @@ GROWN = [
 ]
 
 
-def cpu_of(steps: Steps) -> list[float]:
-    """Return the CPU seconds of each step."""
-    found = []
-    while True:
-        begun = time.thread_time()
-        is_over = next(steps, GROWN) is GROWN
-        found.append(time.thread_time() - begun)
-        if is_over:
-            return found
-
-
-def measured(run: Callable[[], Steps], count: int) -> tuple[float, float]:
-    """Return the CPU seconds of the longest step and of all, each of its best attempt."""
-    gc.collect()
-    gc.disable()  # a pass over all that a test holds is no part of a step
-    try:
-        attempts = [cpu_of(run()) for _ in range(count)]
-    finally:
-        gc.enable()
-    return min(map(max, attempts)), min(map(sum, attempts))
-
-
-def check(grown: Grown, size: int, patience: float = 1.0) -> None:
-    small = measured(grown.made(size // 10), grown.attempts)
-    large = measured(grown.made(size), grown.attempts)
-    print(f"{grown.name}: {size // 10} {small[0] * 1e6:.0f} us, {size} {large[0] * 1e6:.0f} us a step")
-    assert large[0] <= patience * grown.step_s, f"{grown.name}: a step of {large[0] * 1000:.1f} ms"
-    if grown.is_flat:
-        assert large[1] <= _FLAT_FACTOR * small[1] + _FLAT_S, f"{grown.name}: {small[1]:.6f} s, {large[1]:.6f} s"
-
-
 @pytest.mark.parametrize("grown", GROWN, ids=lambda grown: grown.name)
 def test_no_step_is_long_with_large_tables(grown: Grown) -> None:
-    # A core that others use too takes several times as long: only what has no slices at all is found here.
-    check(grown, grown.size // _QUICK_SHARE, patience=5.0)
+    check(grown, grown.size // QUICK_SHARE, patience=QUICK_PATIENCE)
 
 
 @pytest.mark.slow

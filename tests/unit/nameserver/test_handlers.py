@@ -14,6 +14,7 @@ from gantry.nameserver.settings import Switches
 from gantry.nameserver.table import RouteTable
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.fake_connection import Chunk, FakeConnection
+from testkit.routetables import topics_of
 
 
 class StoppedClock:
@@ -166,7 +167,7 @@ def test_tools_take_and_give_write_permission_and_delete_topics() -> None:
     assert asker.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"}).ext == {"wipeTopicCount": "2"}
     assert asker.ask(RequestCode.ADD_WRITE_PERM_OF_BROKER, {"brokerName": "b-a"}).ext == {"addTopicCount": "2"}
     asker.ask(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": "T"})
-    assert asker.table.topics() == ["TBW102"]
+    assert topics_of(asker.table) == ["TBW102"]
 
 
 def test_key_values_are_put_listed_and_deleted() -> None:
@@ -203,7 +204,7 @@ def test_an_answer_that_no_frame_can_hold_is_said_and_ends_no_connection() -> No
     asker.handlers._key_values.load_json(json.dumps({"configTable": {"ORDER_TOPIC_CONFIG": table}}).encode())
     answer = asker.register()
     assert (answer.code, "too long" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
-    assert asker.table.topics() == ["T", "TBW102"]
+    assert topics_of(asker.table) == ["T", "TBW102"]
 
 
 def test_nothing_is_answered_behind_the_answer_that_was_too_much_for_the_connection() -> None:
@@ -264,7 +265,7 @@ def test_a_oneway_request_is_carried_out_and_not_answered() -> None:
     command = frames.Command(RequestCode.REGISTER_BROKER, ext=broker(), body=registration("T", "U"), flag=2)
     asker.handlers.serve(asker.connection, [command])  # type: ignore[arg-type]
     assert asker.connection.take() == []
-    assert asker.table.topics() == ["T", "U"]
+    assert topics_of(asker.table) == ["T", "U"]
 
 
 def test_entries_are_counted_down_when_they_are_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,6 +287,6 @@ def test_a_single_topic_as_rocketmqs_broker_and_ours_register_it() -> None:
     assert asker.ask(single, {"topic": "U"}, body).code == 0
     assert asker.ask(single, {"topic": "W", "brokerAddr": "10.0.0.1:10911"}, body).code == 0
     assert asker.ask(single, {"topic": "X", "brokerAddr": "10.0.0.9:10911"}, body).code == ResponseCode.SYSTEM_ERROR
-    assert asker.table.topics() == ["T", "TBW102", "U", "W"]
+    assert topics_of(asker.table) == ["T", "TBW102", "U", "W"]
     for damaged in (b"", b"[]", b'{"queueDatas":[7]}'):
         assert asker.ask(single, {"topic": "U"}, damaged).code == ResponseCode.SYSTEM_ERROR

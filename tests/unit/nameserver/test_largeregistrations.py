@@ -66,6 +66,35 @@ async def test_others_are_answered_while_a_large_registration_is_read() -> None:
     assert [answer.code for answer in server.connection.take()] == [0]
 
 
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, ""),
+        (RequestCode.GET_TOPICS_BY_CLUSTER, ""),
+        (RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipeTopicCount"),
+        (RequestCode.ADD_WRITE_PERM_OF_BROKER, "addTopicCount"),
+    ],
+)
+async def test_others_are_answered_while_all_topics_are_gone_over(code: RequestCode, told: str) -> None:
+    server = Server()
+    server.send(registration(5000))
+    await until(lambda: server.table.live_count == 1)
+    server.connection.take()
+    server.send(Command(code, ext={"cluster": "C", "brokerName": "b"}, opaque=3))
+    await asyncio.sleep(0)
+    assert server.connection.take() == [] and server.connection.pauses
+    other = FakeConnection("10.0.0.2:1")
+    server.serve(other, [Command(RequestCode.GET_BROKER_CLUSTER_INFO, opaque=2)])  # type: ignore[arg-type]
+    assert [answer.opaque for answer in other.take()] == [2]
+    await until(lambda: not server.connection.pauses)
+    (answer,) = server.connection.take()
+    assert answer.opaque == 3
+    if told:
+        assert answer.ext[told] == "5000"
+    else:
+        assert json.loads(answer.body)["topicList"] == sorted(f"T{number}" for number in range(5000))
+
+
 async def test_few_compressed_bytes_are_read_in_slices_too() -> None:
     server = Server()
     topics = [f"T{number} 4 4 6 SINGLE_TAG".encode() for number in range(5000)]

@@ -25,7 +25,9 @@ from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.registration import decoding
 from gantry.nameserver.settings import Switches
 from gantry.nameserver.sliced import SlicedWork
-from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable, queues_of
+from gantry.nameserver.table import EXPIRY_MS, BrokerRegistration, RouteTable
+from gantry.nameserver.topiclist import topic_list
+from gantry.nameserver.topicqueues import queues_of
 from gantry.transport.connection import Connection
 from gantry.wire import headers
 from gantry.wire.bodies import asked, dumps
@@ -33,8 +35,10 @@ from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
 from gantry.wire.command import Request, encode_answer, refusal, reply
 
 _TOPICS_AT_ONCE = 500
+_AT_ONCE_BYTES = 64 << 10  # of a registration; what is shorter is not worth a task
 _BODY_BYTES_MAX = 256 << 10  # of requests that are no registrations of a whole broker
 Handler = Callable[[Connection, Command], Command]
+Steps = Generator[None, None, Command]
 
 
 class NameServerHandlers:
@@ -54,6 +58,7 @@ class NameServerHandlers:
         self._key_values = key_values
         self._clock = clock
         self._readiness = readiness or Readiness(table, awaits_brokers=False)
+        self._sliced = self._table_of_sliced()
         self._handlers = self._table_of_codes()
 
     def serve(self, connection: Connection, requests: list[Request]) -> None:
@@ -88,7 +93,7 @@ class NameServerHandlers:
 
     # Brokers
 
-    def registering(self, connection: Connection, command: Command) -> Generator[None, None, Command]:
+    def _register(self, connection: Connection, command: Command) -> Steps:
         """Return the answer to a registration, in slices; the table changes with the last one.  ValueError: invalid."""
         header = headers.parse(command.code, command.ext)
         expected = header.integer("bodyCrc32")
@@ -127,8 +132,16 @@ class NameServerHandlers:
             body=dumps({"table": order_topics}) if order_topics else b"",
         )
 
-    def _register(self, connection: Connection, command: Command) -> Command:
-        return SlicedWork(self.registering(connection, command)).at_once()
+    def is_long(self, command: Command) -> bool:
+        """Return whether a request may take long: then `in_slices` answers it."""
+        if command.code == RequestCode.REGISTER_BROKER:
+            # A few compressed bytes may inflate to megabytes.
+            return len(command.body) > _AT_ONCE_BYTES or command.ext.get("compressed", "false") != "false"
+        return command.code in self._sliced and len(self._table.topics) > _TOPICS_AT_ONCE
+
+    def in_slices(self, connection: Connection, command: Command) -> Steps:
+        """Return the answer to a request for which `is_long`, in slices.  ValueError: invalid."""
+        return self._sliced[command.code](connection, command)
 
     def _register_topic(self, _: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)
@@ -196,14 +209,17 @@ class NameServerHandlers:
         brokers = {name: data.to_json() for name, data in self._table.brokers().items()}
         return reply(command, body=dumps({"brokerAddrTable": brokers, "clusterAddrTable": self._table.clusters()}))
 
-    def _all_topics(self, _: Connection, command: Command) -> Command:
+    def _all_topics(self, _: Connection, command: Command) -> Steps:
         if not self.switches.list_all_topics:
             return reply(command, ResponseCode.NO_PERMISSION, "disable")
-        return reply(command, body=dumps({"topicList": self._table.topics()}))
+        return (yield from self._topics_listed(command, None))
 
-    def _cluster_topics(self, _: Connection, command: Command) -> Command:
-        cluster = headers.parse(command.code, command.ext).text("cluster")
-        return reply(command, body=dumps({"topicList": self._table.topics(cluster)}))
+    def _cluster_topics(self, _: Connection, command: Command) -> Steps:
+        return self._topics_listed(command, headers.parse(command.code, command.ext).text("cluster"))
+
+    def _topics_listed(self, command: Command, cluster: str | None) -> Steps:
+        body = yield from topic_list(self._table, cluster)
+        return refusal(command, body) if isinstance(body, Refusal) else reply(command, body=body)
 
     def _system_topics(self, _: Connection, command: Command) -> Command:
         document: dict[str, object] = {"topicList": self._table.system_topics()}
@@ -219,12 +235,14 @@ class NameServerHandlers:
         self._table.delete_topic(header.text("topic"), header.text("clusterName") or None)
         return reply(command)
 
-    def _wipe_write_perm(self, _: Connection, command: Command) -> Command:
-        count = self._table.wipe_write_perm(headers.parse(command.code, command.ext).text("brokerName"))
+    def _wipe_write_perm(self, _: Connection, command: Command) -> Steps:
+        broker_name = headers.parse(command.code, command.ext).text("brokerName")
+        count = yield from self._table.wiping_write_perm(broker_name)
         return reply(command, ext={"wipeTopicCount": str(count)})
 
-    def _add_write_perm(self, _: Connection, command: Command) -> Command:
-        count = self._table.add_write_perm(headers.parse(command.code, command.ext).text("brokerName"))
+    def _add_write_perm(self, _: Connection, command: Command) -> Steps:
+        broker_name = headers.parse(command.code, command.ext).text("brokerName")
+        count = yield from self._table.adding_write_perm(broker_name)
         return reply(command, ext={"addTopicCount": str(count)})
 
     def _put_key_value(self, _: Connection, command: Command) -> Command:
@@ -263,29 +281,43 @@ class NameServerHandlers:
         self.switches = changed
         return reply(command)
 
-    def _table_of_codes(self) -> dict[int, Handler]:
+    def _table_of_sliced(self) -> dict[int, Callable[[Connection, Command], Steps]]:
+        """Return what goes over all topics: 500 000 at most."""
         return {
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+        }
+
+    def _table_of_codes(self) -> dict[int, Handler]:
+        return {code: _at_once(steps_of) for code, steps_of in self._table_of_sliced().items()} | {
             RequestCode.PUT_KV_CONFIG: self._put_key_value,
             RequestCode.GET_KV_CONFIG: self._get_key_value,
             RequestCode.DELETE_KV_CONFIG: self._delete_key_value,
-            RequestCode.REGISTER_BROKER: self._register,
             RequestCode.UNREGISTER_BROKER: self._unregister,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
             RequestCode.REGISTER_TOPIC_IN_NAMESRV: self._register_topic,
             RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_key_values,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
             RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
             RequestCode.GET_NAMESRV_CONFIG: self._get_config,
             RequestCode.QUERY_DATA_VERSION: self._query_version,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
             RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
             RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
         }
+
+
+def _at_once(steps_of: Callable[[Connection, Command], Steps]) -> Handler:
+    """Return the handler that carries a request out in one piece."""
+
+    def answer(connection: Connection, command: Command) -> Command:
+        return SlicedWork(steps_of(connection, command)).at_once()
+
+    return answer
 
 
 def _object_of(command: Command) -> dict[str, object]:

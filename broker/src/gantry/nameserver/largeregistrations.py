@@ -1,11 +1,12 @@
-"""Registrations of many topics: read in slices, so that the routes of clients do not wait for them.
+"""Registrations of many topics, and requests that go over all topics: carried out in slices, so that the routes of
+clients do not wait for them.
 
 A broker with 10 000 topics sends 2 MB every 30 s, which take some 100 ms to read.  Meanwhile nothing else is taken from
 its connection, so that its requests take effect in their order.  A connection that ends before the last slice registers
 nobody.
 
-Two are read at a time: what is read takes up to thirty times the bytes that came.  The others wait, host by host; a
-host may let bytes wait while it has no more of them than are free.
+Two are carried out at a time: what is read takes up to thirty times the bytes that came.  The others wait, host by
+host; a host may let bytes wait while it has no more of them than are free.
 """
 
 from __future__ import annotations
@@ -19,10 +20,9 @@ from gantry.nameserver.sliced import SlicedWork
 from gantry.transport.connection import Connection
 from gantry.transport.fairness import FairTurns, SharedPlaces
 from gantry.transport.tasks import watched
-from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.codes import ResponseCode
 from gantry.wire.command import Request, encode_answer, reply
 
-_AT_ONCE_BYTES = 64 << 10  # what is shorter is not worth a task
 _READ_AT_ONCE = 2
 _WAITING_BYTES_MAX = 256 << 20
 _WHO = "a registration"
@@ -39,9 +39,9 @@ class LargeRegistrations:
         self._waiting = SharedPlaces(_WAITING_BYTES_MAX)
 
     def first_in(self, requests: Sequence[Request]) -> int:
-        """Return the place of the first large registration of a batch; the batch's length when there is none."""
+        """Return the place of the first request of a batch that takes long; the batch's length when there is none."""
         for number, one in enumerate(requests):
-            if one.code == RequestCode.REGISTER_BROKER and isinstance(one, Command) and _is_large(one):
+            if isinstance(one, Command) and self._handlers.is_long(one):
                 return number
         return len(requests)
 
@@ -89,7 +89,7 @@ class LargeRegistrations:
 
     async def _answer(self, connection: Connection, command: Command) -> Command:
         self._handlers.count(command.code)
-        work = SlicedWork(self._handlers.registering(connection, command))
+        work = SlicedWork(self._handlers.in_slices(connection, command))
         for _ in work:
             await asyncio.sleep(0)
         return work.result
@@ -104,8 +104,3 @@ def _report(connection: Connection, error: BaseException | None) -> None:
         message = f"the registration of {connection.peer} failed"
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})
         connection.abort("its registration failed")
-
-
-def _is_large(command: Command) -> bool:
-    """Return whether the body may take long to read: a few compressed bytes may inflate to megabytes."""
-    return len(command.body) > _AT_ONCE_BYTES or command.ext.get("compressed", "false") != "false"

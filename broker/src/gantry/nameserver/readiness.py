@@ -30,7 +30,7 @@ class Readiness:
         table = self._table
         if not self._awaits_brokers or table.was_emptied_in_order:
             return True, f"{table.live_count} brokers"
-        if not table.topic_count:
+        if not table.topics:
             return False, f"{table.live_count} brokers have registered, and no topic of a master is known yet"
         if now_ms - table.since_ms < SETTLE_MS:
             return False, f"{table.live_count} brokers have registered; others may follow"

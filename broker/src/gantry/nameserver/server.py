@@ -87,7 +87,7 @@ class NameServer:
             "# TYPE gantry_nameserver_ready gauge",
             f"gantry_nameserver_ready {int(self._ready()[0])}",
             "# TYPE gantry_nameserver_topics gauge",
-            f"gantry_nameserver_topics {self.table.topic_count}",
+            f"gantry_nameserver_topics {len(self.table.topics)}",
             "# TYPE gantry_nameserver_connections gauge",
             f"gantry_nameserver_connections {connections}",
             "# TYPE gantry_nameserver_connections_refused_total counter",

@@ -37,14 +37,15 @@ Time is passed in, in milliseconds of a monotonic clock.  `link` identifies a co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, field
 
 from gantry.errors import Refusal
 from gantry.model.names import SYSTEM_TOPICS
 from gantry.model.route import MASTER_ID, BrokerData, QueueData, TopicRoute
 from gantry.model.topic import PERM_READ_WRITE, PERM_WRITE, DataVersion, TopicConfig
-from gantry.nameserver.mappings import BYTES_MAX, StaticMappings
+from gantry.nameserver.mappings import BYTES_MAX
+from gantry.nameserver.topicqueues import TopicQueues
 from gantry.wire.codes import ResponseCode
 
 EXPIRY_MS = 120_000  # RocketMQ's DEFAULT_BROKER_CHANNEL_EXPIRED_TIME
@@ -91,6 +92,7 @@ class _Group:
     acting_master: bool = False
     zone: str = ""
     epoch: int = 0  # the highest that a member registered
+    taken: int = 0  # how often its topics were taken from a registration
 
     def to_data(self) -> BrokerData:
         return BrokerData(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master, self.zone)
@@ -108,11 +110,6 @@ class _Live:
     group: str
 
 
-def queues_of(broker_name: str, config: TopicConfig) -> QueueData:
-    """Return a topic's queues on a broker as routes say them."""
-    return QueueData(broker_name, config.read_queues, config.write_queues, config.perm, config.sys_flag)
-
-
 class RouteTable:
     """All registrations; every public method is one atomic step."""
 
@@ -120,8 +117,7 @@ class RouteTable:
         self.since_ms = 0  # when the first of the brokers that it has had without a gap registered
         self.was_emptied_in_order = False  # the last broker unregistered, and none has registered since
         self._groups: dict[str, _Group] = {}
-        self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
-        self._mappings = StaticMappings()
+        self.topics = TopicQueues()
         self._live: dict[tuple[str, str], _Live] = {}  # (cluster, address)
         self._filter_servers: dict[str, tuple[str, ...]] = {}  # address -> filter servers (obsolete in RocketMQ)
     # Requests of brokers
@@ -173,10 +169,10 @@ class RouteTable:
             group = self._groups.get(data.broker_name)
             if group is None or (address and group.addresses.get(MASTER_ID) != address):
                 return Refusal(ResponseCode.SYSTEM_ERROR, "register the broker first: it is not known as a master")
-        if len(topic) > _TEXT_MAX or (topic not in self._queues and len(self._queues) >= _TOPICS_MAX):
+        if len(topic) > _TEXT_MAX or (topic not in self.topics and len(self.topics) >= _TOPICS_MAX):
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{_TEXT_MAX} characters and {_TOPICS_MAX} topics are allowed")
         if topic and queues:
-            self._queues.setdefault(topic, {}).update({data.broker_name: data for data in queues})
+            self.topics.put(topic, queues)
         return None
 
     def unregister(self, cluster: str, broker_name: str, address: str, link: object) -> None:
@@ -200,9 +196,10 @@ class RouteTable:
         group.addresses = {known: other for known, other in group.addresses.items() if other != address}
         if not group.addresses:
             del self._groups[broker_name]
-            self._drop_queues(broker_name)
+            for topic in self.topics.topics_of(broker_name):
+                self.topics.drop(topic, broker_name)
         elif group.acting_master and MASTER_ID not in group.addresses:
-            self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+            self._change_perm(group, _without_writing)
 
     def refresh(self, cluster: str, address: str, now_ms: int, timeout_ms: int | None = None) -> None:
         """Extend the life of an address at a heartbeat; an address that never registered stays unknown."""
@@ -231,24 +228,27 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Remove a topic's queues, everywhere or in one cluster, until a broker that has it registers again."""
-        for broker_name in list(self._queues.get(topic, {})):
+        for broker_name in list(self.topics.of(topic)):
             group = self._groups.get(broker_name)
             if cluster is None or (group is not None and group.cluster == cluster):
-                self._drop_queues_of(topic, broker_name)
+                self.topics.drop(topic, broker_name)
 
-    def wipe_write_perm(self, broker_name: str) -> int:
-        """Make a group's topics read-only until its next changed registration. Return the number of topics."""
-        return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
+    def wiping_write_perm(self, broker_name: str) -> Generator[None, None, int]:
+        """Make a group's topics read-only until its next changed registration, in slices. Return the number of topics.
 
-    def add_write_perm(self, broker_name: str) -> int:
-        """Make a group's topics readable and writable. Return the number of topics."""
-        return self._change_perm(broker_name, lambda _: PERM_READ_WRITE)
+        A changed registration that comes in between counts: what it brings is left as it is.
+        """
+        return self._changing_perm(broker_name, _without_writing)
+
+    def adding_write_perm(self, broker_name: str) -> Generator[None, None, int]:
+        """Make a group's topics readable and writable, in the same way. Return the number of topics."""
+        return self._changing_perm(broker_name, lambda _: PERM_READ_WRITE)
 
     # Requests of clients
 
     def route(self, topic: str) -> TopicRoute | None:
         """Return where a topic's queues are; None when no living broker has any."""
-        queues = sorted(self._queues.get(topic, {}).items())
+        queues = sorted(self.topics.of(topic).items())
         groups = [self._groups[name] for name, _ in queues if name in self._groups]
         if not groups:
             return None
@@ -261,14 +261,7 @@ class RouteTable:
 
     def mappings(self, topic: str) -> bytes:
         """Return the topic's static queue mapping by broker name, as each broker registered it: JSON, or nothing."""
-        return self._mappings.of(topic)
-
-    def topics(self, cluster: str | None = None) -> list[str]:
-        """Return all topics in order, or those with queues in one cluster."""
-        if cluster is None:
-            return sorted(self._queues)
-        names = {group.name for group in self._groups.values() if group.cluster == cluster}
-        return sorted(topic for topic, queues in self._queues.items() if not names.isdisjoint(queues))
+        return self.topics.mappings.of(topic)
 
     def system_topics(self) -> list[str]:
         """Return RocketMQ's own topics and the names of clusters and groups, which are topics too."""
@@ -290,11 +283,6 @@ class RouteTable:
         """The number of registered brokers."""
         return len(self._live)
 
-    @property
-    def topic_count(self) -> int:
-        """The number of topics of which a route is known: none before some group's master has registered."""
-        return len(self._queues)
-
     # The rules
 
     def _refusal_of(self, news: BrokerRegistration) -> Refusal | None:
@@ -312,9 +300,9 @@ class RouteTable:
             )
         if (news.cluster, news.address) not in self._live and len(self._live) >= _BROKERS_MAX:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{_BROKERS_MAX} brokers are registered, no room for more")
-        if not self._mappings.has_room(news.broker_name, news.mappings):
+        if not self.topics.mappings.has_room(news.broker_name, news.mappings):
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for static mappings of more than {BYTES_MAX} bytes")
-        if len(self._queues) + len(news.topics) > _TOPICS_MAX and len(self._queues.keys() | news.topics) > _TOPICS_MAX:
+        if not self.topics.has_room(news.topics, _TOPICS_MAX):
             return Refusal(ResponseCode.SYSTEM_ERROR, f"no room for more than {_TOPICS_MAX} topics")
         return None
 
@@ -345,7 +333,7 @@ class RouteTable:
             del group.addresses[MASTER_ID]
             self._live.pop((group.cluster, holder), None)
             if group.acting_master:
-                self._change_perm(group.name, lambda perm: perm & ~PERM_WRITE)
+                self._change_perm(group, _without_writing)
 
     def _take_topics(self, news: BrokerRegistration, group: _Group, is_first: bool, forget_missing: bool) -> None:
         """Apply rules 4 and 5."""
@@ -354,19 +342,16 @@ class RouteTable:
         if not is_master and not is_acting:
             return
         is_changed = is_first or self.version_of(news.cluster, news.address) != news.version
+        group.taken += is_changed
         if forget_missing and is_master and is_changed and not news.mappings and len(news.topics) != 1:
-            for topic in [one for one, queues in self._queues.items() if group.name in queues]:
+            for topic in self.topics.topics_of(group.name):
                 if topic not in news.topics:
-                    self._drop_queues_of(topic, group.name)
-        for topic, config in news.topics.items():
-            queues = self._queues.setdefault(topic, {})
-            if is_changed or group.name not in queues:
-                data = news.queues.get(topic) or queues_of(group.name, config)
-                queues[group.name] = replace(data, perm=data.perm & ~PERM_WRITE) if is_acting else data
+                    self.topics.drop(topic, group.name)
+        self.topics.take(group.name, news.topics, news.queues, is_changed, is_read_only=is_acting)
         if is_changed:
             for topic, mapping in news.mappings.items():
-                if group.name in self._queues.get(topic, ()):  # otherwise never returned, and never removed
-                    self._mappings.keep(topic, group.name, mapping)
+                if group.name in self.topics.of(topic):  # otherwise never returned, and never removed
+                    self.topics.mappings.keep(topic, group.name, mapping)
 
     def _master_of(self, group: _Group) -> Registered:
         address = group.addresses.get(MASTER_ID)
@@ -379,22 +364,19 @@ class RouteTable:
             self._forget(cluster, self._live[cluster, address].group, address)
         return [address for _, address in gone]
 
-    def _drop_queues(self, broker_name: str) -> None:
-        for topic in [one for one, queues in self._queues.items() if broker_name in queues]:
-            self._drop_queues_of(topic, broker_name)
+    def _change_perm(self, group: _Group, change: Callable[[int], int]) -> None:
+        for _ in self.topics.changing_perm(group.name, change, lambda: False):
+            pass
 
-    def _drop_queues_of(self, topic: str, broker_name: str) -> None:
-        queues = self._queues[topic]
-        del queues[broker_name]
-        self._mappings.drop(topic, broker_name)
-        if not queues:
-            del self._queues[topic]
+    def _changing_perm(self, broker_name: str, change: Callable[[int], int]) -> Generator[None, None, int]:
+        group = self._groups.get(broker_name)
+        taken = 0 if group is None else group.taken
 
-    def _change_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
-        count = 0
-        for queues in self._queues.values():
-            data = queues.get(broker_name)
-            if data is not None:
-                queues[broker_name] = replace(data, perm=change(data.perm))
-                count += 1
-        return count
+        def is_over() -> bool:
+            return self._groups.get(broker_name) is not group or (group is not None and group.taken != taken)
+
+        return self.topics.changing_perm(broker_name, change, is_over)
+
+
+def _without_writing(perm: int) -> int:
+    return perm & ~PERM_WRITE
