@@ -71,7 +71,7 @@ REQUESTS: dict[RequestCode, Growth] = {
     RequestCode.GET_ALL_TOPIC_CONFIG: SLICED,
     RequestCode.UPDATE_BROKER_CONFIG: ASKED,
     RequestCode.GET_BROKER_CONFIG: FLAT,
-    RequestCode.GET_BROKER_RUNTIME_INFO: whole("queues are counted: 20 ns each"),
+    RequestCode.GET_BROKER_RUNTIME_INFO: FLAT,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: Growth("flat", "bisects: some 25 records of a queue, brought in first"),
     RequestCode.GET_MAX_OFFSET: FLAT,
     RequestCode.GET_MIN_OFFSET: FLAT,

@@ -215,7 +215,7 @@ def test_far_behind_the_end_nothing_can_be_forged_either() -> None:
     assert play.send_back(found, group="nobody") == -1
     play.ask(offset=found.log_offset + 3, group=GROUP, delayLevel=0)
     play.flush()
-    assert [reply.code for reply in play.connection.take()] == [26, 1]
+    assert sorted(reply.code for reply in play.connection.take()) == [1, 26]
 
 
 def test_a_copy_of_a_committed_message_is_no_commit_of_the_half_at_the_log_s_beginning() -> None:

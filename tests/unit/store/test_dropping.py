@@ -1,13 +1,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from gantry.store import queuetable
+from gantry.store import queuefiles, queuetable
+from gantry.store.coldrange import ColdRange
+from gantry.store.disk import File
 from gantry.store.dropping import HANG_S, INTERVAL_S
 from gantry.store.queuetable import QueueTable
 from gantry.store.settings import Flush
@@ -121,6 +123,47 @@ class NoPlace:
 
     def submit(self, *given: object) -> bool:
         return False
+
+
+def test_old_queue_files_are_read_before_they_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimClock()
+    store = opened(small(tmp_path), clock)
+    for _ in range(20):
+        store.append([message()])
+    _ticks(store, clock, 5, 1)
+    dropping, read = store.retention.dropping, list[ColdRange]()
+
+    def cold_range(file: File, memory: object, start: int, size: int) -> ColdRange | None:
+        place = ColdRange(file, start, start + size)
+        return None if place in read else place
+
+    def reading(file: File, ranges: Sequence[tuple[int, int]]) -> Callable[[], None]:
+        return lambda: read.append(ColdRange(file, *ranges[0]))
+
+    monkeypatch.setattr(queuefiles, "cold_range", cold_range)
+    monkeypatch.setattr("gantry.store.dropping.reading", reading)
+    monkeypatch.setattr(store._log, "segments", Started(store._log.segments, store.written.offset))
+    housekeeper, dropping._housekeeper = dropping._housekeeper, NoPlace()  # type: ignore[assignment]
+    dropping.drop_derived()
+    assert dropping._search is not None and not dropping._is_reading, "there was no place for the read"
+    dropping._housekeeper = housekeeper
+    for _ in range(100):
+        dropping.tick()
+    assert dropping._search is None and len(read) > 2
+    assert [queue.first for queue in store._table] == [16]
+
+
+class Started:
+    """Segments of which the first are gone."""
+
+    def __init__(self, segments: object, start: int) -> None:
+        self.start = start
+        self._segments = segments
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._segments, name)
 
 
 def test_a_table_for_which_the_housekeeper_has_no_place_is_made_later(tmp_path: Path) -> None:

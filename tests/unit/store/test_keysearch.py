@@ -8,7 +8,9 @@ import pytest
 import gantry
 from gantry.leaves import keys, records
 from gantry.store import keysearch
-from gantry.store.indexfile import WALKED_AT_ONCE, ColdIndex, IndexFile
+from gantry.store.coldrange import ColdRange
+from gantry.store.disk import File
+from gantry.store.indexfile import WALKED_AT_ONCE, IndexFile
 from gantry.store.keysearch import KeyHits, KeyQuestion, drive, records_with, resolved, search, searched
 from gantry.store.store import Store
 from testkit.smallstore import message, opened, small
@@ -85,8 +87,8 @@ def test_a_page_of_the_index_that_is_not_in_memory_is_read_elsewhere(
     cold: set[int] = set()
     touched: list[int] = []
 
-    def is_cold(file: object, memory: object, start: int, size: int) -> bool:
-        return start not in cold
+    def cold_range(file: File, memory: object, start: int, size: int) -> ColdRange | None:
+        return None if start in cold else ColdRange(file, start, start + size)
 
     entry = IndexFile._entry
 
@@ -94,10 +96,10 @@ def test_a_page_of_the_index_that_is_not_in_memory_is_read_elsewhere(
         touched.append(self._entries_at + number * keys.ENTRY_BYTES)
         return entry(self, number)
 
-    monkeypatch.setattr("gantry.store.indexfile.is_on_disk_only", is_cold)
+    monkeypatch.setattr("gantry.store.indexfile.cold_range", cold_range)
     monkeypatch.setattr(IndexFile, "_entry", watched)
     for hit in store.reader.walk("orders", "k999", 0, 1 << 60):
-        if isinstance(hit, ColdIndex):
+        if isinstance(hit, ColdRange):
             assert hit.start not in touched, "first read, then looked at"
             cold.add(hit.start)
         elif isinstance(hit, int):

@@ -38,7 +38,7 @@ class Moving:
         settling = SimpleNamespace(
             book=self.book, counts=TransactionCounts(), put_back=self.put_back, is_moving=self.is_moving
         )
-        reader = SimpleNamespace(record_at=self.record_at, is_cold=lambda places: is_cold)
+        reader = SimpleNamespace(record=lambda place: self.record_at(place[0]), is_cold=lambda places: is_cold)
         store: Any = SimpleNamespace(
             is_closed=False,
             reader=reader,

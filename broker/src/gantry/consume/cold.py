@@ -14,6 +14,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from gantry.store.coldrange import ColdRange
+
 if TYPE_CHECKING:
     from gantry.leaves.frames import Pull
     from gantry.transport.connection import Connection
@@ -23,7 +25,7 @@ _READS_MAX = 512
 # When a peer stops reading, all of these are answered at once: some milliseconds.
 _WAITING_PER_CONNECTION_MAX = 1024
 
-Places = Sequence[tuple[int, int]]
+Places = Sequence[tuple[int, int]] | ColdRange
 
 
 class _Line:
@@ -69,9 +71,12 @@ class ColdPulls:
         return self._reads < _READS_MAX and self.bytes_of(connection) < self._bytes_max
 
     def read(self, connection: Connection, places: Places, is_in: Callable[[], None]) -> None:
-        """Read these (log offset, size), then call `is_in`; the caller has asked `may_read`."""
+        """Read these (log offset, size), or queue entries, then call `is_in`; the caller has asked `may_read`."""
         line = self._lines.setdefault(connection, _Line())
-        count = sum([size for _, size in places])
+        if isinstance(places, ColdRange):
+            count = places.end - places.start
+        else:
+            count = sum([size for _, size in places])
         line.bytes += count
         self._reads += 1
 

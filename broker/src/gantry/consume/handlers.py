@@ -305,17 +305,23 @@ class PullHandlers:
                 self._refuse(connection, pull, PullRefusal(ResponseCode.SYSTEM_BUSY, remark))
             return
         self.counts.cold += 1
+        has_entries = fetched.cold_entries is None
+        self.cold.read(connection, fetched.cold, partial(self._is_in, connection, pull, wanted, has_entries))
 
-        def is_in() -> None:
-            if not self._may_answer(connection, pull):
-                return
-            if connection.is_writable:
-                fetched = self._fetch(pull, wanted, may_wait=True)
-                self._reply(connection, pull, self._sifted(pull, wanted, fetched))
-            else:
-                self._send_back(connection, pull)
-
-        self.cold.read(connection, fetched.places, is_in)
+    def _is_in(self, connection: Connection, pull: Pull, wanted: Wanted, may_wait: bool) -> None:
+        """Look again; may_wait: the messages were read, and not only their queue entries."""
+        if not self._may_answer(connection, pull):
+            return
+        if not connection.is_writable:
+            self._send_back(connection, pull)
+            return
+        fetched = self._fetch(pull, wanted, may_wait)
+        if fetched.is_cold and fetched.cold_entries is None:
+            self.cold.read(connection, fetched.cold, partial(self._is_in, connection, pull, wanted, True))
+            return
+        if fetched.is_cold:
+            fetched = self._fetch(pull, wanted, may_wait=True)  # memory is so short that they are gone again
+        self._reply(connection, pull, self._sifted(pull, wanted, fetched))
 
     def _send_back(self, connection: Connection, pull: Pull) -> None:
         low, high = self._store.queue_range(pull.topic, pull.queue_id) or (0, 0)

@@ -15,7 +15,6 @@ RocketMQ: a group whose retryQueueNums is 0 gets SUCCESS and the message is drop
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
@@ -30,6 +29,7 @@ from gantry.leaves.frames import Command
 from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
 from gantry.model.subscription import GroupConfig
+from gantry.store.keysearch import drive, record_at
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -69,18 +69,9 @@ class SendBack:
         behind = store.dispatched.offset - log_offset
         if behind <= store.settings.warm_bytes or log_offset < store.reader.log_start:
             return self._take(connection, command)
-        # Far behind the end of the log: no page fault on the loop.  The record's head first, which tells its size.
-        head = min(rules.HEAD_BYTES, store.settings.segment_bytes - log_offset % store.settings.segment_bytes)
-        store.bring_in([(log_offset, head)], partial(self._head_came, connection, command, log_offset))
+        # Far behind the end of the log: no page fault on the loop.
+        drive(record_at(store, log_offset), lambda record: self._answer(connection, command))
         return None
-
-    def _head_came(self, connection: Connection, command: Command, log_offset: int) -> None:
-        answer = partial(self._answer, connection, command)
-        size = self._store.reader.size_at(log_offset)
-        if size > rules.HEAD_BYTES:
-            self._store.bring_in([(log_offset, size)], answer)
-        else:
-            answer()
 
     def _answer(self, connection: Connection, command: Command) -> None:
         answer = self._take(connection, command)

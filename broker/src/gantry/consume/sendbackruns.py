@@ -17,6 +17,7 @@ Some 9 us for each of a run of 64 messages of 1 KiB; one by one 46 us.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from gantry.append.acks import Acks
@@ -31,6 +32,7 @@ from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.model.subscription import GroupConfig
+from gantry.store.coldrange import ColdRange
 from gantry.wire import headers
 from gantry.wire.headers import HeaderError
 
@@ -197,7 +199,10 @@ class SendBackRuns:
                 queues.setdefault((one[0].topic, one[0].queue_id), []).append(one[0])
         known: set[int] = set()
         for (topic, queue_id), sends in queues.items():
-            places = reader.places_at(topic, queue_id, [send.queue_offset for send in sends])
+            look = partial(reader.places_at, topic, queue_id, [send.queue_offset for send in sends])
+            places = reader.look(look, ())
+            if isinstance(places, ColdRange):
+                continue  # these go one by one, when the entry has been read
             pairs = zip(places, sends, strict=False)
             known |= {send.log_offset for place, send in pairs if place[:2] == (send.log_offset, send.size)}
         return [None if one is None or one[0].log_offset not in known else one for one in found]

@@ -19,7 +19,7 @@ Handles of orderly pops are given to `orderly_acks`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -36,6 +36,9 @@ from gantry.pop.orderly_acks import VERDICT, OrderlyAcks
 from gantry.pop.records import LeaseKey, LeaseRecord
 from gantry.pop.revive import Reviver
 from gantry.pop.service import PopService
+from gantry.store.coldplaces import begins_at
+from gantry.store.keysearch import resolved
+from gantry.store.timesearch import store_time
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.transport.connection import Connection
 
+_Answer = Command | None | Awaitable[Command | None]
 _ACKS_MAX = 1024  # leases in one request
 # RocketMQ: Java's client logs three errors with stacks for an answer without these, whatever its code.
 _NO_LEASE = headers.to_ext(popTime=0, invisibleTime=0, reviveQid=0)
@@ -188,14 +192,14 @@ class AckHandlers:
         self._service.book.close(lease, (named.offset,))
         self._service.counts.store(key, LEASE)
         self._service.counts.store(lease.key, ACK)
-        entry = self._context.store.reader.entry(key.topic, key.queue_id, named.offset)
-        self._service.enter(record, lease.revive_queue, 0 if entry is None else entry[0])
+        begins = begins_at(self._context.store, key.topic, key.queue_id, named.offset)
+        self._service.enter(record, lease.revive_queue, begins or 0)
         self._service.counts.changed += 1
         ext = headers.to_ext(popTime=key.pop_ms, invisibleTime=invisible_ms, reviveQid=lease.revive_queue)
         self._park(connection, command, reply(command, ext={**ext, VERDICT: Verdict.OPEN.value}))
         return None
 
-    def forward_to_dlq(self, connection: Connection, command: Command) -> Command | None:
+    def forward_to_dlq(self, connection: Connection, command: Command) -> _Answer:
         """FORWARD_TO_DLQ: the message goes to the group's dead-letter topic and is done.
 
         A handle that is not valid any more is answered SUCCESS, so that a repeated request does nothing.
@@ -203,18 +207,9 @@ class AckHandlers:
         named = self._named(headers.parse(command.code, command.ext), is_end_illegal=True)
         if isinstance(named, Refusal):
             return refusal(command, named)
-        entry = self._context.store.reader.entry(named.key.topic, named.key.queue_id, named.offset)
-        store = self._context.store
-        if entry is None or store.dispatched.offset - entry[0] <= store.settings.warm_bytes:
-            return self._forward(connection, command, named)
-
-        def is_in() -> None:
-            answer = None if connection.closed else self._forward(connection, command, named)
-            if answer is not None and not command.is_oneway:
-                connection.write(frames.encode(answer))
-
-        store.bring_in([entry[:2]], is_in)
-        return None
+        key, store = named.key, self._context.store
+        in_memory = store_time(store, key.topic, key.queue_id, named.offset)
+        return resolved(in_memory, lambda stored_ms: self._forward(connection, command, named))
 
     def _forward(self, connection: Connection, command: Command, named: Named) -> Command | None:
         if self.orderly is not None and named.handle.revive_queue == handle.ORDERLY_QUEUE:

@@ -34,7 +34,7 @@ from gantry.pop.order_locks import OrderLocks
 from gantry.pop.order_records import Dead, OrderState
 from gantry.pop.order_table import OrderTable
 from gantry.pop.service import PopService
-from gantry.pop.taking import FETCHES_MAX, SIFT_S, Catch, TakenMessages, Taker, Wish
+from gantry.pop.taking import FETCHES_MAX, SIFT_S, Catch, Cold, TakenMessages, Taker, Wish
 from gantry.store.fetched import Fetched
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class OrderlyPops:
         clock = self._context.clock
         offers: list[_Offer] = []
         room, rest, fetches = wish.messages, 0, FETCHES_MAX
-        cold: Sequence[tuple[int, int]] = ()
+        cold: Cold = ()
         until_s = clock.monotonic() + SIFT_S
         for at in self._taker.of_topic(wish):
             if room <= 0 or fetches <= 0:
@@ -116,7 +116,7 @@ class OrderlyPops:
 
     def _offer(
         self, wish: Wish, at: tuple[int, str, int], attempt_id: str, bounds: tuple[int, int, float]
-    ) -> tuple[_Offer | Refusal | None, int, Sequence[tuple[int, int]]]:
+    ) -> tuple[_Offer | Refusal | None, int, Cold]:
         """Look at one queue; return what it offers, how many fetches that took, and what has to be read first."""
         room, fetches, until_s = bounds
         queue = wish.group, at[1], at[2]
@@ -141,7 +141,7 @@ class OrderlyPops:
         ahead = 0 if batch is None else len(batch.acked)
         found, used = self._taker.read_from(wish, at, position, room + ahead, fetches, until_s)
         if found is not None and found.fetched.is_cold:
-            return None, used, found.fetched.places
+            return None, used, found.fetched.cold
         if found is None:
             return None, used, ()
         taken = order.take(found.offsets, batch, room)
@@ -150,10 +150,10 @@ class OrderlyPops:
             return None, used, ()
         return _Offer(queue, batch, found, taken), used, ()
 
-    def _cold(self, queue: Queue, offset: int) -> Sequence[tuple[int, int]]:
+    def _cold(self, queue: Queue, offset: int) -> Cold:
         """Return the place of a message that has to be read from the disk first."""
         found = self._context.store.reader.candidates(queue[1], queue[2], offset, 1, 1, None, may_wait=False)
-        return found.places if found.is_cold else ()
+        return found.cold if found.is_cold else ()
 
     def _move_head(self, queue: Queue, batch: OrderedBatch) -> Refusal | None:
         """Move the head of a batch to the dead-letter topic; return why that is not possible now, else None."""

@@ -12,7 +12,7 @@ same: the loop waits for the disk once, and the pop is answered.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from gantry.metadata.commits import no_room
 from gantry.model import names
 from gantry.pop import answers
 from gantry.pop.service import PopService
-from gantry.pop.taking import INIT_MAX, INIT_MIN, Catch, Taker, Wish
+from gantry.pop.taking import INIT_MAX, INIT_MIN, Catch, Cold, Taker, Wish
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -286,7 +286,7 @@ class PopHandlers:
 
         self._context.store.bring_in(catch.cold, is_in)
 
-    def _read_ahead(self, places: Sequence[tuple[int, int]]) -> None:
+    def _read_ahead(self, places: Cold) -> None:
         """Have messages read that a pop passed over: else a queue waits for as long as the others have warm ones."""
         if not places or self._is_reading_ahead or self._reads >= _READS_MAX:
             return

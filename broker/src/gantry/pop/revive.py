@@ -35,6 +35,7 @@ from gantry.pop.counts import LEASE
 from gantry.pop.delivered import leases_of
 from gantry.pop.records import LeaseRecord
 from gantry.pop.service import PopService
+from gantry.store.coldplaces import cold_at
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 _BATCH = 64
 _BYTES_MAX = 1 << 20
+_READS_MAX = 2  # their queue entries, and the records; where memory is so short that they are gone, they are read here
 _RETRY_S = 0.5  # after a refused append
 _REST_S = 5.0
 _EARLY_S = 0.01
@@ -58,6 +60,14 @@ class _Ended(NamedTuple):
     places: list[tuple[int, int, int]]  # log offset, size, queue offset
 
 
+class _Reads(NamedTuple):
+    """Of the records from a queue offset on: how often the cold reader was asked for them, and whether it is now."""
+
+    offset: int
+    times: int
+    is_reading: bool
+
+
 class Reviver:
     """Handles the records of the revive queues.  Loop thread only."""
 
@@ -72,6 +82,8 @@ class Reviver:
         self._quiet_until_s = 0.0
         self._coming: dict[int, int] = {}  # by revive queue: the record whose messages are being read
         self._came: dict[int, int] = {}  # those that were read
+        self._reads: dict[int, _Reads] = {}  # by revive queue: of its own records
+        self._first: dict[int, tuple[int, int]] = {}  # by revive queue: offset and store time of a record that waits
 
     def begin(self, following: dict[int, int]) -> None:
         """Go on at these records of the revive queues; the book is read back."""
@@ -133,7 +145,9 @@ class Reviver:
         self._service.settle()
         store, topic = self._context.store, self._service.revive_topic
         start = self._next[queue_id]
-        found = store.reader.places(topic, queue_id, start, _BATCH)
+        found = self._look(queue_id, start)
+        if found is None:
+            return _REST_S
         if not found:
             low = (store.queue_range(topic, queue_id) or (0, 0))[0]
             self._next[queue_id] = max(start, low)
@@ -144,6 +158,48 @@ class Reviver:
         self._next[queue_id] = start + len(passed)
         self._service.counts.handle_all(passed, queue_id)
         return wait_s
+
+    def _look(self, queue_id: int, start: int) -> list[tuple[int, int, int]] | None:
+        """Return the places of records from this one on; None when these are being read from the disk."""
+        store, at = self._context.store, (self._service.revive_topic, queue_id, start, _BATCH)
+        if store.reader.cold_entries(*at) is None:
+            found = store.reader.places(*at)
+            if not found or store.dispatched.offset - found[0][0] <= store.settings.warm_bytes:
+                return found
+        return store.reader.places(*at) if self._is_in(queue_id, start) else None
+
+    def _is_in(self, queue_id: int, start: int) -> bool:
+        """Return whether the records from this one on are in memory; otherwise they are being read."""
+        reads = self._reads.get(queue_id)
+        if reads is None or reads.offset != start:
+            reads = _Reads(start, 0, False)
+        if reads.times == _READS_MAX and not reads.is_reading:
+            return True
+        store = self._context.store
+        cold = None if reads.is_reading else cold_at(store, self._service.revive_topic, queue_id, start, _BATCH)
+        if cold is None:
+            return not reads.is_reading
+        self._reads[queue_id] = _Reads(start, reads.times + 1, True)
+
+        def came() -> None:
+            self._reads[queue_id] = _Reads(start, reads.times + 1, False)
+            self._wake()
+
+        store.bring_in(cold, came)
+        return False
+
+    def waiting_since(self, queue_id: int) -> int | None:
+        """Return the store time in ms of a queue's first record that is not handled; None when there is none, or it is
+        on the disk and not looked at yet.
+        """
+        following = self._next[queue_id]
+        offset, stored_ms = self._first.get(queue_id, (-1, 0))
+        if offset == following:
+            return stored_ms
+        store, topic = self._context.store, self._service.revive_topic
+        if cold_at(store, topic, queue_id, following, 1) is not None:
+            return None
+        return store.reader.store_time(topic, queue_id, following)
 
     def _gather(
         self, queue_id: int, start: int, found: list[tuple[int, int, int]]
@@ -162,6 +218,7 @@ class Reviver:
             named = None if record is None else records.named(record.properties, record.body)
             lease, wait_s = self._ends(record, named)
             if wait_s:
+                self._first[queue_id] = offset, 0 if record is None else record.store_ms
                 return ended, passed, wait_s
             if lease is not None and lease.key not in ending:
                 if ended and ended[0].lease.is_move is not lease.is_move:

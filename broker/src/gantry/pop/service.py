@@ -27,6 +27,7 @@ from gantry.pop.counts import ACK, LEASE, PopCounts
 from gantry.pop.lives import Lives
 from gantry.pop.positions import Positions
 from gantry.pop.records import AckRecord, LeaseKey, LeaseRecord, Place
+from gantry.store.coldplaces import begins_at
 from gantry.store.store import Store
 
 if TYPE_CHECKING:
@@ -225,9 +226,9 @@ class PopService:
         for number, (queue, _) in enumerate(list(self.book.queues()), 1):
             if self.book.open_in(queue):
                 _, topic, queue_id = queue
-                entry = self.context.store.reader.entry(topic, queue_id, self.book.lowest(queue))
-                if entry is not None:
-                    self._owed_next = min(self._owed_next, entry[0])
+                log_offset = begins_at(self.context.store, topic, queue_id, self.book.lowest(queue))
+                if log_offset is not None:
+                    self._owed_next = min(self._owed_next, log_offset)
             if number % _OWED_AT_ONCE == 0:
                 yield
         self._owed_from, self._owed_next = self._owed_next, None

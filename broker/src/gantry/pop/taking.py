@@ -29,6 +29,7 @@ from gantry.pop import handle
 from gantry.pop.records import COUNT_MAX, LeaseKey
 from gantry.pop.service import PopService
 from gantry.store import births
+from gantry.store.coldrange import ColdRange
 from gantry.store.fetched import Fetched, FetchStatus
 
 INIT_MIN, INIT_MAX = 0, 1
@@ -40,6 +41,10 @@ _SIFTED_MAX = 800
 _EXPIRED_AT_ONCE = 256
 _MOVED = frozenset({FetchStatus.OFFSET_TOO_SMALL, FetchStatus.OFFSET_OVERFLOW_BADLY})
 _PASSED = _MOVED | {FetchStatus.NO_MATCHED_MESSAGE, FetchStatus.MESSAGE_WAS_REMOVING}
+
+
+Cold = Sequence[tuple[int, int]] | ColdRange
+"""What has to be read from the disk first: (log offset, size) of messages, or queue entries."""
 
 
 class Wish(NamedTuple):
@@ -87,7 +92,7 @@ class Catch(NamedTuple):
     pop_ms: int = 0
     revive_queue: int = 0
     rest: int = 0
-    cold: Sequence[tuple[int, int]] = ()
+    cold: Cold = ()
     is_unread: bool = False
     counts: Sequence[str] = ()
 
@@ -104,7 +109,7 @@ class Taker:
         """Lease messages for a pop, or say why there are none now."""
         taken: list[TakenMessages] = []
         room, rest, fetches = wish.messages, 0, FETCHES_MAX
-        cold: Sequence[tuple[int, int]] = ()
+        cold: Cold = ()
         until_s = self._context.clock.monotonic() + SIFT_S
         for flag, topic, queue_id in self._queues(wish):
             if room <= 0 or fetches <= 0:
@@ -114,7 +119,7 @@ class Taker:
             if found is None:
                 continue
             if found.fetched.is_cold:
-                cold = cold or found.fetched.places
+                cold = cold or found.fetched.cold
                 if wish.is_by_priority:
                     break
                 continue
@@ -162,7 +167,7 @@ class Taker:
             found, used = self.read_from(wish, (flag, topic, queue_id), position, room, fetches, until_s, moves=False)
             fetches -= used
             if found is not None and found.fetched.is_cold and wish.is_by_priority:
-                return Catch(taken, self._context.clock.now_ms(), cold=() if taken else found.fetched.places)
+                return Catch(taken, self._context.clock.now_ms(), cold=() if taken else found.fetched.cold)
             if found is not None and found.offsets:
                 taken.append(found)
                 room -= len(found.offsets)

@@ -32,7 +32,17 @@ from gantry.schedule.intake import longest_ms
 from gantry.schedule.lines import Line
 from gantry.schedule.places import DelayedEntry
 from gantry.schedule.service import DelayService
-from gantry.store.keysearch import TOO_LONG, KeyQuestion, Steps, record_at, records_with, resolved, searched
+from gantry.store.keysearch import (
+    TOO_LONG,
+    KeyQuestion,
+    Steps,
+    looked_up,
+    record_at,
+    records_with,
+    resolved,
+    searched,
+    warm,
+)
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -58,6 +68,7 @@ audit = logging.getLogger("gantry.audit")
 
 
 _Answer = Command | None | Awaitable[Command | None]
+_Look = Callable[[], DelayedEntry | None]
 _NOT_PENDING = Refusal(
     ResponseCode.ILLEGAL_OPERATION, "recall failed, no such message waits for its delivery"
 )
@@ -187,12 +198,13 @@ class DelayHandlers:
         limit, topic = max(1, min(header.integer("limit", 100), _LIST_MAX)), header.text("topic")
         found: list[dict[str, object]] = []
         following = -1
-        for examined, (cursor, level, place) in enumerate(self._places_from(header.integer("begin"))):
+        for examined, (cursor, level, look) in enumerate(self._places_from(header.integer("begin"))):
             if len(found) >= limit or examined >= _EXAMINED_MAX:
                 following = cursor
                 break
             if examined % _EXAMINED_AT_ONCE == _EXAMINED_AT_ONCE - 1:
                 await asyncio.sleep(0)
+            place = await searched(self._looked_up(look))
             one = self._pending_at(place, level)
             if one is not None and topic in ("", one.address.topic):
                 found.append(self._shown(one))
@@ -281,20 +293,30 @@ class DelayHandlers:
             return None
         return _Pending(record, address, place, level)
 
-    def _places_from(self, cursor: int) -> Iterator[tuple[int, int, DelayedEntry | None]]:
-        """(cursor, level, place) of everything that may be pending, from a cursor on."""
+    def _looked_up(self, look: _Look) -> Steps[DelayedEntry | None]:
+        """Return the place that `look` finds; its record is in memory then."""
+        place = yield from looked_up(self._store, look)
+        if place is not None and place.size:
+            yield from warm(self._store, [place.log_offset])
+        return place
+
+    def _places_from(self, cursor: int) -> Iterator[tuple[int, int, _Look]]:
+        """(cursor, level, what finds the place) of everything that may be pending, from a cursor on."""
         lines: list[Line] = sorted(self._service.book.lines.values(), key=lambda line: line.level)
         begin_level, begin = cursor // _OFFSETS, cursor % _OFFSETS
         for line in lines:
             if line.level >= begin_level:
                 start = max(line.next, begin if line.level == begin_level else 0)
                 for offset in range(start, line.end):
-                    entry = self._store.reader.entry(names.SCHEDULE_TOPIC, line.queue_id, offset)
-                    place = None if entry is None else DelayedEntry(entry[0], entry[1], offset, entry[2])
-                    yield line.level * _OFFSETS + offset, line.level, place
+                    look = partial(self._place_in_line, line.queue_id, offset)
+                    yield line.level * _OFFSETS + offset, line.level, look
         start = max(self._service.book.first_offset, begin if begin_level == _BEHIND_LEVELS else 0)
         for offset in range(start, self._service.book.timer_end):
-            yield _BEHIND_LEVELS * _OFFSETS + offset, 0, self._service.places.of_timer(offset)
+            yield _BEHIND_LEVELS * _OFFSETS + offset, 0, partial(self._service.places.of_timer, offset)
+
+    def _place_in_line(self, queue_id: int, offset: int) -> DelayedEntry | None:
+        entry = self._store.reader.entry(names.SCHEDULE_TOPIC, queue_id, offset)
+        return None if entry is None else DelayedEntry(entry[0], entry[1], offset, entry[2])
 
     def _shown(self, one: _Pending) -> dict[str, object]:
         pairs = properties.parse(one.record.properties)

@@ -1,8 +1,9 @@
 """Records of the levels' lines that are no longer in memory: read by the cold reader before they are due.
 
-A level's line may be hours behind the log's end.  Some records at its head are asked for ten seconds ahead, and those
-that are not there yet are not delivered: the event loop never waits for a page of them, and a late disk makes a level
-late.  What is behind a record that is in memory is in memory too, because a line is in the order of the log.
+A level's line may be hours behind the log's end.  Its queue entries and some records at its head are asked for ten
+seconds ahead, and those that are not there yet are not delivered: the event loop never waits for a page of them, and a
+late disk makes a level late.  What is behind a record that is in memory is in memory too, because a line is in the
+order of the log.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gantry.model import names
 from gantry.schedule.lines import Line
 from gantry.schedule.places import DelayedEntries
+from gantry.store.coldrange import ColdRange
 
 if TYPE_CHECKING:
     from gantry.store.store import Store
@@ -38,9 +41,15 @@ class LineReads:
             return count_max
         there = self._there.get(line.level, 0) - line.next
         if there <= count_max:
-            if not self._is_cold(line, max(there, 0)):
+            behind = max(there, 0)
+            at = line.next + behind
+            entries = self._store.reader.cold_entries(names.SCHEDULE_TOPIC, line.queue_id, at, _AT_ONCE)
+            if entries is not None:
+                self._ask_for_entries(line, entries)
+            elif not self._is_cold(line, behind):
                 return count_max
-            self._ask(line, max(there, 0), now_ms)
+            else:
+                self._ask(line, behind, now_ms)
             there = self._there.get(line.level, 0) - line.next
         return min(max(there, 0), count_max)
 
@@ -48,6 +57,11 @@ class LineReads:
         found = self._places.of_line(line, 1, behind)
         place = found[0] if found else None
         return place is not None and place.size > 0 and self._store.reader.is_cold([(place.log_offset, place.size)])
+
+    def _ask_for_entries(self, line: Line, entries: ColdRange) -> None:
+        if line.level not in self._coming:
+            self._coming.add(line.level)
+            self._store.bring_in(entries, partial(self._came, line, self._there.get(line.level, 0)))
 
     def _ask(self, line: Line, behind: int, now_ms: int) -> None:
         if line.level in self._coming:

@@ -31,6 +31,7 @@ from gantry.schedule.book import UNDER_WAY_MAX, DelayBook, Flight
 from gantry.schedule.carrying import DelayCarrying
 from gantry.schedule.changes import PendingChanges
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
+from gantry.schedule.entryreads import EntryReads
 from gantry.schedule.holding import Holding
 from gantry.schedule.linereads import LineReads
 from gantry.schedule.lines import NEVER, Line
@@ -42,6 +43,7 @@ from gantry.schedule.undressing import Undressing
 from gantry.schedule.waiting import WaitingCounts
 from gantry.schedule.wheel import WheelPosition
 from gantry.store import duetimes
+from gantry.store.coldplaces import begins_at
 
 if TYPE_CHECKING:
     from gantry.leaves.delays import Place
@@ -91,6 +93,7 @@ class DelayService:
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
         self._cold: list[tuple[int, int]] = []
         self._line_reads = LineReads(store, self.places, self._wake)
+        self._entry_reads = EntryReads(store, self._wake)
 
     def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
         """Find out what is pending, before the first request is served.  wheel: where RocketMQ's timer stood."""
@@ -137,7 +140,10 @@ class DelayService:
         # Now, because the clock may be set back before `rest_s` is called.
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
-        next_ms = min(self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
+        timer = self.book.timer
+        next_ms = min(timer.next_ms(), timer.horizon_ms - _AHEAD_MS)
+        if next_ms >= timer.near_until_ms:
+            next_ms = max(next_ms, now_ms + int(_QUIET_S * 1000))  # until its entries are read, or a look at the clock
         head_ms = self._heads_ms()
         if skipped_ms := self._skipped_ms(now_ms):
             head_ms = min([line.head_ms + skipped_ms[key] for key, line in self.book.lines.items()], default=NEVER)
@@ -163,7 +169,8 @@ class DelayService:
             self._warm_up()
             yield
         while self._can_deliver:
-            slot, offsets = timer.due(now_ms, _BATCH)
+            # What is not near yet may be due before the others.
+            slot, offsets = timer.due(min(now_ms, timer.near_until_ms - 1), _BATCH)
             if not offsets or not (
                 self._holding.hold(slot, offsets, self._heads_ms()) or self._deliver_slot(slot, offsets)
             ):
@@ -282,7 +289,9 @@ class DelayService:
     def _fly(self, flight: Flight) -> None:
         self.book.fly(flight, self._store.confirmed.offset)
 
-    def _approached(self, offsets: Sequence[int]) -> list[int | None]:
+    def _approached(self, offsets: Sequence[int]) -> list[int | None] | None:
+        if not self._entry_reads.are_there(offsets):
+            return None
         warm_from = self._store.dispatched.offset - self._store.settings.warm_bytes
         run = self.places.ready_of_timer(NEVER, offsets, NEVER)
         if len(run) == len(offsets):
@@ -368,10 +377,8 @@ class DelayService:
 
     def _owed_from(self) -> int | None:
         """Return the log offset from which retention may remove nothing; None when nothing is pending."""
-        heads = [places[0].log_offset for line in self.book.lines.values() if (places := self._kept(line))]
-        place = self.places.of_timer(self.book.first_offset)
-        return min([*heads, *([] if place is None else [place.log_offset])], default=None)
-
-    def _kept(self, line: Line) -> list[DelayedEntry]:
-        found = self._store.reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.kept, 1)
-        return [DelayedEntry(log_offset, size, line.kept, due_ms) for log_offset, size, due_ms in found]
+        heads = [
+            begins_at(self._store, names.SCHEDULE_TOPIC, line.queue_id, line.kept) for line in self.book.lines.values()
+        ]
+        first = begins_at(self._store, names.TIMER_TOPIC, 0, self.book.first_offset)
+        return min([offset for offset in (*heads, first) if offset is not None], default=None)

@@ -71,10 +71,13 @@ class Timer:
                 bucket.append(offset)
                 self.pending += 1
 
-    def approach(self, until_ms: int, dues_of: Callable[[Sequence[int]], Sequence[int | None]]) -> Iterator[None]:
+    def approach(
+        self, until_ms: int, dues_of: Callable[[Sequence[int]], Sequence[int | None] | None]
+    ) -> Iterator[None]:
         """Move everything that is due before this time from far to near, in slices.
 
-        dues_of: when the messages at these queue offsets are due; None for one that is no longer there.
+        dues_of: when the messages at these queue offsets are due; None for one that is no longer there, and instead of
+        all when that is not known yet: the next call goes on with them.
         """
         self.horizon_ms = max(self.horizon_ms, (until_ms // BUCKET_MS + 1) * BUCKET_MS)
         while self._buckets and self._buckets[0] * BUCKET_MS < self.horizon_ms:
@@ -85,8 +88,11 @@ class Timer:
                 del self._far[heappop(self._buckets)]
                 self._moved = 0
                 continue
+            dues_ms = dues_of(piece)
+            if dues_ms is None:
+                return
             self._moved += len(piece)
-            for offset, due_ms in zip(piece, dues_of(piece), strict=True):
+            for offset, due_ms in zip(piece, dues_ms, strict=True):
                 if due_ms is None:
                     self.pending -= 1
                     continue
@@ -182,6 +188,11 @@ class Timer:
             return None
         at = bisect_left(far, offset, self._moved if number == self._buckets[0] else 0)
         return far if at < len(far) and far[at] == offset else None
+
+    @property
+    def near_until_ms(self) -> int:
+        """Everything that is due before this time has come near."""
+        return min(self.horizon_ms, self._buckets[0] * BUCKET_MS) if self._buckets else self.horizon_ms
 
     def next_ms(self) -> int:
         """Return when `due` may have something next: at the end of the first near slot, else at the horizon."""

@@ -119,13 +119,6 @@ def in_memory(
     return False
 
 
-def is_on_disk_only(file: File, memory: memoryview, start: int, size: int) -> bool:
-    """Whether these bytes of a mapped file are known not to be in the page cache; costs a system call."""
-    if COMPILED and isinstance(file, RealFile):
-        return not in_memory(file, memory, 0, ((start, size),), 0)
-    return False
-
-
 def _attempt(job: Job) -> StoreError | None:
     try:
         job()

@@ -15,8 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gantry.leaves import queues
+from gantry.store.coldrange import ColdRange
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, QueueFiles, Tail, fillers_at
 
+Located = tuple[memoryview | bytearray, int, int]
 _EMPTY = memoryview(b"")
 
 
@@ -56,12 +58,23 @@ class ConsumeQueue:
         self.next += len(entries) // ENTRY_BYTES
         self.log_end = log_end
 
-    def locate(self, offset: int) -> tuple[memoryview | bytearray, int, int]:
+    def locate(self, offset: int) -> Located:
         """Where the entries from offset on are: (buffer, position, how many follow in this buffer)."""
         if offset >= self.stored:
             at = (offset - self.stored) * ENTRY_BYTES
             return self._tail, at, (len(self._tail) - at) // ENTRY_BYTES
         view, first = self._files.view(self.folder, offset)
+        end = min(self.stored, first + self._files.file_entries)
+        return view, (offset - first) * ENTRY_BYTES, end - offset
+
+    def locate_if_there(self, offset: int, count: int) -> Located | ColdRange:
+        """The same, or the place of so many entries of one file, if reading them would wait for the disk."""
+        if offset >= self.stored:
+            return self.locate(offset)
+        found = self._files.view_if_there(self.folder, offset, min(count, self.stored - offset))
+        if isinstance(found, ColdRange):
+            return found
+        view, first = found
         end = min(self.stored, first + self._files.file_entries)
         return view, (offset - first) * ENTRY_BYTES, end - offset
 

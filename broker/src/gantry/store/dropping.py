@@ -20,8 +20,9 @@ from typing import NamedTuple
 from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.store import queuebase
-from gantry.store.background import Worker
+from gantry.store.background import Worker, reading
 from gantry.store.checkpoint import Checkpoint
+from gantry.store.coldrange import ColdRange
 from gantry.store.commitlog import CommitLog
 from gantry.store.derived import Derived
 from gantry.store.disk import Disk, unlink_in_order
@@ -56,8 +57,9 @@ class Dropping:
         self._is_saving = False
         self._walk: Iterator[QueueBase | None] | None = None  # over the queues, before the job
         self._unlink: list[str] = []
-        self._search: Iterator[list[str]] | None = None
+        self._search: Iterator[list[str] | ColdRange] | None = None
         self._is_search_due = False
+        self._is_reading = False  # what the search is going to look at
         self._lingering: list[_Lingering] = []
         self._on_lingering: Callable[[int], None] = lambda start: None
         self._on_hung: Callable[[int], None] = lambda start: None
@@ -142,9 +144,15 @@ class Dropping:
 
     def _search_on(self) -> None:
         """One slice of the search for queue files of which all records are gone."""
-        if self._search is None:
+        if self._search is None or self._is_reading:
             return
         found = next(self._search, None)
+        if isinstance(found, ColdRange):
+            self._is_reading = True
+            job = reading(found.file, ((found.start, found.end),))
+            if not self._housekeeper.submit(job, self._is_read):
+                self._is_reading = False
+            return
         if found is not None:
             self._unlink += found
             # A start compares with the table where each queue's files begin.
@@ -155,6 +163,9 @@ class Dropping:
             # The log was cut again meanwhile.
             self._is_search_due = False
             self._search = self._derived.table.drop_before(self._log.start)
+
+    def _is_read(self, error: StoreError | None) -> None:
+        self._is_reading = False
 
     def tick(self) -> None:
         """Look for queue files that go too, unlink the files of dropped segments, and check which segments linger."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gantry.leaves import queues
+from gantry.store.coldrange import ColdRange
 
 
 class FetchStatus(enum.StrEnum):
@@ -31,8 +32,9 @@ class Fetched:
     """The answer to one pull.
 
     lag_bytes: how far behind the end of the log the first record stands.
-    is_cold: reading the records may wait for the disk, so none was looked at; have the cold reader bring them in, and
+    is_cold: reading the records may wait for the disk, so none was looked at; have the cold reader bring `cold` in, and
     fetch again.
+    cold_entries: queue entries that are not in memory, so that it is not known which records there are.
     places: (log offset, size) of each record; buffers: the same bytes, neighbours joined, and many small ones copied
     into one.
     """
@@ -46,6 +48,12 @@ class Fetched:
     lag_bytes: int = 0
     is_cold: bool = False
     places: queues.Places = field(default_factory=queues.Places)
+    cold_entries: ColdRange | None = None
+
+    @property
+    def cold(self) -> queues.Places | ColdRange:
+        """What has to be read from the disk before it is fetched again, if `is_cold`."""
+        return self.places if self.cold_entries is None else self.cold_entries
 
 
 def outside(offset: int, low: int, high: int, behind: int) -> Fetched:

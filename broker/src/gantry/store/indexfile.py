@@ -28,12 +28,13 @@ from typing import NamedTuple
 from gantry.errors import StoreError
 from gantry.leaves import keys
 from gantry.store import filenames
-from gantry.store.background import is_on_disk_only
+from gantry.store.coldrange import ColdRange, cold_range
 from gantry.store.disk import Disk, File
 
 HEADER_BYTES = 40
 # Some 0.1 ms, and as many page faults at most.
 WALKED_AT_ONCE = 64
+_READ_AT_ONCE_BYTES = 1 << 20
 ENTRY_BYTES = keys.ENTRY_BYTES
 HEADER = Struct(">qqqqii")
 ENTRY = keys.ENTRY
@@ -58,14 +59,6 @@ class Hit(NamedTuple):
 
     log_offset: int
     store_ms: int
-
-
-class ColdIndex(NamedTuple):
-    """[start, end) of an index file that is not in memory and is looked at next."""
-
-    file: File
-    start: int
-    end: int
 
 
 class _Pages(dict[int, bytearray]):
@@ -135,6 +128,13 @@ class IndexFile:
         self.count = self._stored = min(max(count, 1), self._entries)
         self._stored_end = self.end_ms, self.end_log
 
+    def read_slots(self) -> Iterator[None]:
+        """Read all slots into the page cache, a part in each step: `put` looks at any of them."""
+        if self._file is not None:
+            for at in range(0, self._entries_at, _READ_AT_ONCE_BYTES):
+                self._file.pread(min(_READ_AT_ONCE_BYTES, self._entries_at - at), at)
+                yield
+
     def step_back(self, count: int) -> bool:
         """Forget entries from number `count` on, which a crash may have torn; False when there never were so many."""
         if not 1 < count <= self.count:
@@ -159,7 +159,7 @@ class IndexFile:
         self.count += count
         _, self.end_log, self.end_ms = keys.FOUND.unpack_from(found, len(found) - keys.FOUND_BYTES)
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit | ColdIndex | None]:
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit | ColdRange | None]:
         """Entries with this hash stored within [begin_ms, end_ms], newest first.
 
         A chain may have millions of entries that are newer, or of other keys: None comes after every WALKED_AT_ONCE
@@ -186,11 +186,9 @@ class IndexFile:
                 yield Hit(log_offset, store_ms)
             number = previous if previous < number else 0
 
-    def _cold(self, start: int, size: int) -> ColdIndex | None:
+    def _cold(self, start: int, size: int) -> ColdRange | None:
         """The place, if looking at it would wait for the disk."""
-        if self._file is None or not is_on_disk_only(self._file, self._map, start, size):
-            return None
-        return ColdIndex(self._file, start, start + size)
+        return None if self._file is None else cold_range(self._file, self._map, start, size)
 
     def overlaps(self, begin_ms: int, end_ms: int) -> bool:
         """Whether a record stored within the range may be indexed here."""

@@ -18,8 +18,9 @@ from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.leaves import keys, records
 from gantry.store import filenames
+from gantry.store.coldrange import ColdRange
 from gantry.store.disk import Disk
-from gantry.store.indexfile import ColdIndex, Hit, IndexFile, IndexWrites, write_index
+from gantry.store.indexfile import Hit, IndexFile, IndexWrites, write_index
 from gantry.store.recoverypoint import IndexState
 
 # How many keys one slice of absorb() takes, about 1 us each in pure Python; more when many wait.
@@ -72,6 +73,12 @@ class KeyIndex:
                 self._files.append(file)
         if keep_until_ms is not None:
             self._in_doubt = self.end_log
+
+    def read_slots(self) -> Iterator[None]:
+        """Have what adding entries looks at in memory, in steps: slots of the newest file."""
+        for file in self._files[-1:]:
+            if not file.is_full:
+                yield from file.read_slots()
 
     def _names(self) -> list[str]:
         return [name for name in self._disk.list(filenames.index(self._root)) if filenames.is_index_file(name)]
@@ -174,7 +181,7 @@ class KeyIndex:
         for file, writes in written:
             file.thaw(writes, self._disk)
 
-    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Hit | ColdIndex | None]:
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Hit | ColdRange | None]:
         """Candidates, newest first; hashes collide, so the caller compares the records.
 
         Yields None after every WALKED_AT_ONCE entries examined, and what it will look at if that is not in memory.

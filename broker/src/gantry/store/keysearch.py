@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gantry.errors import Refusal
 from gantry.leaves import records
-from gantry.store.indexfile import WALKED_AT_ONCE, ColdIndex
+from gantry.store.coldrange import ColdRange
+from gantry.store.indexfile import WALKED_AT_ONCE
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -127,7 +128,7 @@ def search(store: Store, question: KeyQuestion, count_max: int = HITS_MAX) -> St
         looked_at += len(hits)
         if looked_at > _HITS_AT_ONCE or not isinstance(hit, int):
             looked_at = 0
-            yield partial(store.bring_in_index, hit) if isinstance(hit, ColdIndex) else None
+            yield partial(store.bring_in, hit) if isinstance(hit, ColdRange) else None
         yield from _look_at(store, question, hits, found)
         hits.clear()
         if len(found) >= count_max:
@@ -142,7 +143,7 @@ def _look_at(store: Store, question: KeyQuestion, hits: list[int], found: dict[i
         yield from warm(store, hits)
     wanted = question.key.encode()
     for one in hits:
-        record = store.reader.with_key(one, question.topic, wanted)
+        record = yield from looked_up(store, partial(store.reader.with_key, one, question.topic, wanted))
         if record is not None and question.begin_ms <= record.store_ms <= question.end_ms:
             found.setdefault(one, record.size)
 
@@ -150,18 +151,33 @@ def _look_at(store: Store, question: KeyQuestion, hits: list[int], found: dict[i
 def warm(store: Store, log_offsets: list[int]) -> Steps[None]:
     """Bring possible records into memory: their heads, which hold their sizes, then all of them."""
     reader = store.reader
-    cold = [one for one in log_offsets if reader.holds(one, _HEAD_BYTES) and reader.is_cold([(one, _HEAD_BYTES)])]
-    if cold:
-        yield partial(store.bring_in, [(one, _HEAD_BYTES) for one in cold])
-        places = [(one, size) for one in cold if (size := reader.size_at(one))]
-        if places:
-            yield partial(store.bring_in, places)
+    there = [one for one in log_offsets if reader.holds(one, _HEAD_BYTES)]
+    heads = [(one, _HEAD_BYTES) for one in there if reader.is_cold([(one, _HEAD_BYTES)])]
+    if heads:
+        yield partial(store.bring_in, heads)
+    # Also those whose head was there: it may be in a page that somebody else read, and the rest in the next one.
+    sizes = [(one, size) for one in there if (size := reader.size_at(one))]
+    places = [place for place in sizes if reader.is_cold([place])]
+    if places:
+        yield partial(store.bring_in, places)
 
 
 def record_at(store: Store, log_offset: int) -> Steps[records.Record | None]:
     """Return the dispatched record that begins at this log offset; None for anything else that stands there."""
     yield from warm(store, [log_offset])
-    return store.reader.record_at(log_offset)
+    return (yield from looked_up(store, partial(store.reader.record_at, log_offset)))
+
+
+def looked_up(store: Store, look: Callable[[], _T]) -> Steps[_T]:
+    """Return what `look` returns; queue entries that it needs and that are not in memory are brought in first.
+
+    Records that it reads have to be in memory.  It is called again from its beginning, so it must change nothing.
+    """
+    brought: set[ColdRange] = set()
+    while isinstance(found := store.reader.look(look, brought), ColdRange):
+        brought.add(found)
+        yield partial(store.bring_in, found)
+    return found
 
 
 def records_with(
@@ -169,5 +185,7 @@ def records_with(
 ) -> Steps[tuple[list[records.Record], bool]]:
     """Return the records that a search finds, newest first, and whether it was cut."""
     found = yield from search(store, question, count_max)
-    there = [store.reader.record_at(log_offset) for log_offset, _ in found.places]
+    there = []
+    for log_offset, _ in found.places:
+        there.append((yield from looked_up(store, partial(store.reader.record_at, log_offset))))
     return [record for record in there if record is not None], found.is_cut

@@ -6,7 +6,8 @@ An entry is valid when its log offset is >= 0 and its size > 0; a queue whose fi
 of its file has the place before it filled with (0, 0x7fffffff, 0), as RocketMQ does.
 
 Reading is the loop's, through maps of a bounded number of open files.  Writing is the housekeeper's, with
-descriptors of its own, so that closing a file for the one does not affect the other.
+descriptors of its own, so that closing a file for the one does not affect the other.  Who must not wait for the disk
+reads by `view_if_there`, or within `look`, which ends where a page is not in memory.
 
 Many files are made durable together, by one sync of their file system: per file that costs a tenth (0.02 instead of 0.2
 to 2 ms, by the disk).  Its failure may concern another program's file.  So ours are then written again and synced
@@ -16,23 +17,34 @@ each by itself; that result is final.
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+from collections.abc import Callable, Collection
+from typing import NamedTuple, TypeVar
 
 from gantry.errors import StoreError, SyncFailedError
 from gantry.leaves import queues
 from gantry.store import filenames
+from gantry.store.coldrange import ColdRange, cold_range
 from gantry.store.disk import Disk, File, FileSystem
 
 ENTRY_BYTES = queues.ENTRY_BYTES
 FILLER_SIZE = queues.PRE_BLANK_SIZE
 FILLER = queues.pack_entries([(0, FILLER_SIZE, 0)])
 _FILLERS = FILLER * 1024
+_T = TypeVar("_T")
 # Descriptors and maps, not memory: a broker with more queues than this in use pays an open and an mmap now and then.
 _OPEN_MAX = 1024
 
 
 class DamagedQueueError(StoreError):
     """These files cannot be a queue of this store; a start builds it again from the log."""
+
+
+class _ColdEntriesError(Exception):
+    """A look would have to wait for the disk here."""
+
+    def __init__(self, place: ColdRange) -> None:
+        super().__init__()
+        self.place = place
 
 
 class Tail(NamedTuple):
@@ -53,17 +65,46 @@ class QueueFiles:
         self.file_entries = file_entries
         self.file_bytes = file_entries * ENTRY_BYTES
         self._open: OrderedDict[str, tuple[File, memoryview]] = OrderedDict()
+        # What was brought in for the look that is under way; None: a read may wait for the disk.
+        self._brought: Collection[ColdRange] | None = None
         # Folders of queues and topics whose names this process has made durable; the housekeeper's.
         self._durable: set[str] = set()
 
+    def look(self, call: Callable[[], _T], brought: Collection[ColdRange]) -> _T | ColdRange:
+        """Return what the call returns, or the first place that it needs and that is neither in memory nor in
+        `brought`.  The call is broken off there, so it must not have changed anything.
+        """
+        before, self._brought = self._brought, brought
+        try:
+            return call()
+        except _ColdEntriesError as cold:
+            return cold.place
+        finally:
+            self._brought = before
+
     def view(self, folder: str, index: int) -> tuple[memoryview, int]:
         """The map of the file that holds this index, and the index of its first entry."""
+        file, view, first = self._opened(folder, index)
+        if self._brought is not None:
+            cold = cold_range(file, view, (index - first) * ENTRY_BYTES, ENTRY_BYTES)
+            if cold is not None and cold not in self._brought:
+                raise _ColdEntriesError(cold)
+        return view, first
+
+    def view_if_there(self, folder: str, index: int, count: int) -> tuple[memoryview, int] | ColdRange:
+        """The same, or the place of so many entries of this file, if reading them would wait for the disk."""
+        file, view, first = self._opened(folder, index)
+        start = (index - first) * ENTRY_BYTES
+        size = min(count * ENTRY_BYTES, self.file_bytes - start)
+        return cold_range(file, view, start, size) or (view, first)
+
+    def _opened(self, folder: str, index: int) -> tuple[File, memoryview, int]:
         first = index - index % self.file_entries
         path = filenames.by_offset(folder, first * ENTRY_BYTES)
         found = self._open.get(path)
         if found is not None:
             self._open.move_to_end(path)
-            return found[1], first
+            return *found, first
         file = self._disk.open(path, create=False)
         view = file.map()
         if len(view) != self.file_bytes:
@@ -72,7 +113,7 @@ class QueueFiles:
         self._open[path] = (file, view)
         if len(self._open) > _OPEN_MAX:
             self._open.popitem(last=False)[1][0].close()
-        return view, first
+        return file, view, first
 
     def forget(self, folder: str) -> None:
         """Close what is open below this folder, before its files are removed."""

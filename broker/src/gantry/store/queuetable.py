@@ -11,12 +11,14 @@ deletion's number is the generation of a later topic of that name (`generations`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 
 from gantry.store import filenames
+from gantry.store.coldrange import ColdRange
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
 from gantry.store.generations import Generations
-from gantry.store.queuebase import QueueBase, without
+from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
 QueueKey = tuple[str, int]
@@ -53,6 +55,9 @@ class QueueTable:
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
+
+    def __len__(self) -> int:
+        return len(self._queues)
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """The queue, if it has ever had a message (or its next offset is remembered)."""
@@ -147,11 +152,12 @@ class QueueTable:
         if queue is not None:
             self.tail_bytes -= (queue.next - queue.stored) * ENTRY_BYTES
 
-    def drop_before(self, log_start: int) -> Iterator[list[str]]:
+    def drop_before(self, log_start: int) -> Iterator[list[str] | ColdRange]:
         """Forget queue files whose records are all gone, and gravestones that the log has passed; paths to unlink.
 
-        In slices, some milliseconds each: a queue of one file costs a look, others a search in an old file.  Queues
-        that are deleted in between are left out.
+        In slices, some milliseconds each: a queue of one file costs a look, others a search in an old file, whose pages
+        are told before they are looked at, where they are not in memory.  Queues that are deleted in between are left
+        out.
         """
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
         paths: list[str] = []
@@ -160,9 +166,10 @@ class QueueTable:
         for queue in list(self):
             cost += 1
             topics.add(queue.topic)
-            if queue.has_files_before_its_last and self._queues.get((queue.topic, queue.queue_id)) is queue:
+            if queue.has_files_before_its_last:
                 cost += _SEARCH_COST
-                dropped = queue.drop_before(log_start)
+                yield from self._to_search(queue, log_start)
+                dropped = queue.drop_before(log_start) if self._has(queue) else []
                 if dropped:
                     self.files.forget(queue.folder)
                     paths += [filenames.by_offset(queue.folder, first * ENTRY_BYTES) for first in dropped]
@@ -173,6 +180,19 @@ class QueueTable:
             self.generations.forget(log_start, topics)
         yield paths
 
+    def _has(self, queue: ConsumeQueue) -> bool:
+        return self._queues.get((queue.topic, queue.queue_id)) is queue
+
+    def _to_search(self, queue: ConsumeQueue, log_start: int) -> Iterator[ColdRange]:
+        """Yield what is to be read before it is known which of a queue's records are gone."""
+        brought: set[ColdRange] = set()
+        while self._has(queue):
+            cold = self.files.look(partial(queue.min_offset, log_start), brought)
+            if not isinstance(cold, ColdRange):
+                return
+            brought.add(cold)
+            yield cold
+
     def expired_ends(self, log_start: int) -> Iterator[dict[str, dict[str, int]]]:
         """The next offsets of queues of which all records lie before log_start, by topic and queue id, in slices."""
         queues = list(self)
@@ -181,7 +201,7 @@ class QueueTable:
             for queue in queues[at : at + _LOOKED_AT_ONCE]:
                 key = queue.topic, queue.queue_id
                 is_expired = 0 < self.heads.get(key, 0) == queue.next and queue.log_end <= log_start
-                if is_expired and self._queues.get(key) is queue:
+                if is_expired and self._has(queue):
                     ends.setdefault(queue.topic, {})[str(queue.queue_id)] = queue.next
             yield ends
 
@@ -195,9 +215,10 @@ class QueueTable:
             if at:
                 yield None
             some = queues[at : at + BASE_SLICE]
-            add_ends(base, [queue for queue in some if self._queues.get((queue.topic, queue.queue_id)) is queue])
-        gone = {topic for topic, end in self.gravestones.items() if before.get(topic) != end}
-        yield without(base, gone)._replace(gravestones=dict(self.gravestones))
+            add_ends(base, [queue for queue in some if self._has(queue)])
+        for topic in [topic for topic, end in self.gravestones.items() if before.get(topic) != end]:
+            base.ends.pop(topic, None)
+        yield base._replace(gravestones=dict(self.gravestones))
 
 
 def tails_of(queues: Iterable[ConsumeQueue], log_end: int) -> list[tuple[ConsumeQueue, Tail]]:

@@ -10,21 +10,23 @@ they keep their segment's memory in use.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from struct import Struct
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gantry.errors import CorruptRecordError
 from gantry.leaves import delays, frames, keys, queues, records
+from gantry.store.coldrange import ColdRange
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.fetched import Fetched, FetchStatus, outside
-from gantry.store.indexfile import ColdIndex, Hit
+from gantry.store.indexfile import Hit
 from gantry.store.keyindex import KeyIndex
 from gantry.store.queuefiles import FILLER_SIZE, invalid_at
 from gantry.store.queuetable import QueueTable
 from gantry.store.watermarks import Watermark
 
+_T = TypeVar("_T")
 # RocketMQ's maxFilterMessageCount: at most 16 000 bytes of entries are examined for one pull.
 _EXAMINED_MAX = 800
 _WALK_RECORDS_MAX = 1024
@@ -120,7 +122,11 @@ class Reader:
         low, high = queue.min_offset(self._log.start), queue.next
         if not low <= offset < high:
             return self._outside(topic, offset, low, high)
-        buffer, at, count = queue.locate(offset)
+        reads = _EXAMINED_MAX if codes else count_max
+        located = queue.locate(offset) if may_wait else queue.locate_if_there(offset, reads)
+        if isinstance(located, ColdRange):
+            return Fetched(FetchStatus.FOUND, offset, low, high, is_cold=True, cold_entries=located)
+        buffer, at, count = located
         limit = min(count, max(_EXAMINED_MAX, count_max))
         chosen, examined = queues.select(buffer, at, limit, codes, count_max, bytes_max)
         end = self._dispatched.offset
@@ -218,12 +224,21 @@ class Reader:
         # A consumer with an offset of the deleted topic of this name has read nothing of the new one.
         return outside(offset, low, high, low if topic in self._table.gravestones else high)
 
+    def cold_entries(self, topic: str, queue_id: int, offset: int, count: int) -> ColdRange | None:
+        """The place of so many entries of one queue file, if reading them would wait for the disk; else None."""
+        queue = self._table.get(topic, queue_id)
+        is_stored = queue is not None and queue.first <= offset < queue.stored
+        found = queue.locate_if_there(offset, count) if queue and is_stored else None
+        return found if isinstance(found, ColdRange) else None
+
+    def look(self, call: Callable[[], _T], brought: Collection[ColdRange]) -> _T | ColdRange:
+        """Return what the call finds, or the first place of a queue file that it would wait for; see `QueueFiles`."""
+        return self._table.files.look(call, brought)
+
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(log offset, size, tag code) at a queue offset whose record is still there."""
         queue = self._table.get(topic, queue_id)
-        if queue is None or offset < queue.min_offset(self._log.start):
-            return None
-        return queue.entry(offset)
+        return None if queue is None or offset < queue.min_offset(self._log.start) else queue.entry(offset)
 
     def record(self, entry: tuple[int, int, int]) -> records.Record | None:
         """The record that an entry leads to; None for anything else that stands there."""
@@ -366,7 +381,7 @@ class Reader:
 
         return queue.first_where(queue.min_offset(self._log.start), is_behind)
 
-    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | ColdIndex | None]:
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | ColdRange | None]:
         """Log offsets that may have a key, newest first, in steps with a None after each; see `keysearch`."""
         hits = self._index.walk(topic, key, begin_ms, end_ms)
         return (hit.log_offset if isinstance(hit, Hit) else hit for hit in hits)

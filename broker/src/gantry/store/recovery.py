@@ -149,6 +149,8 @@ class Recovery:
         confirmed = min(confirmed, scan.at)
         for at in self._derived.repair(confirmed):
             yield RecoveryProgress("rebuild", at, scan.at)
+        for _ in self._derived.index.read_slots():
+            yield RecoveryProgress("index", scan.at, scan.at)
         yield RecoveryProgress("finish", scan.at, scan.at)
         self._finish(found, confirmed, max(scan.store_ms, found.point.store_ms if found.point else 0))
 

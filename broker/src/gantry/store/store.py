@@ -20,13 +20,13 @@ from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, queues, records
 from gantry.store import filenames
 from gantry.store.background import reading
+from gantry.store.coldrange import ColdRange
 from gantry.store.commitlog import RunTooLongError, ZeroSectorError
 from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.dropping import Dropping
 from gantry.store.flushing import LogFlush
 from gantry.store.generations import Generations, TopicGeneration
-from gantry.store.indexfile import ColdIndex
 from gantry.store.reading import Reader
 from gantry.store.recovery import RecoveryReport, StoreParts
 from gantry.store.retention import Retention
@@ -270,17 +270,15 @@ class Store:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
         self.deleting.delete(topic, self.written.offset, self.durable_end)
 
-    def bring_in(self, places: Places, done: Callable[[], None], ahead_bytes: int = 0) -> None:
-        """Have the cold reader read these (log offset, size), then call done on the loop.
+    def bring_in(self, places: Places | ColdRange, done: Callable[[], None], ahead_bytes: int = 0) -> None:
+        """Have the cold reader read these (log offset, size), or a place of another file, then call done on the loop.
 
-        ahead_bytes: so much behind them will probably be read next; that is begun and not waited for.
+        ahead_bytes: so much of the log behind them will probably be read next; that is begun and not waited for.
         """
-        self._log.bring_in(places, self._parts.background.cold_reader, done, ahead_bytes)
-
-    def bring_in_index(self, cold: ColdIndex, done: Callable[[], None]) -> None:
-        """Have the cold reader read this place of an index file, then call done on the loop."""
-        job = reading(cold.file, ((cold.start, cold.end),))
-        if not self._parts.background.cold_reader.submit(job, lambda _: done()):
+        cold_reader = self._parts.background.cold_reader
+        if not isinstance(places, ColdRange):
+            self._log.bring_in(places, cold_reader, done, ahead_bytes)
+        elif not cold_reader.submit(reading(places.file, ((places.start, places.end),)), lambda _: done()):
             done()
 
     def stats(self) -> StoreStats:
@@ -295,7 +293,7 @@ class Store:
             self._store_ms,
             self.retention.seen.used,
             *self._parts.disk.usage(self.settings.root),
-            sum(1 for _ in self._table),
+            len(self._table),
         )
 
     def save_corrected(self, save: Callable[[], None]) -> bool:

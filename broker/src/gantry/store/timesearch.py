@@ -1,8 +1,8 @@
 """Store times of queues, and offsets by time, without waiting on the loop for a page of the log.
 
 A bisection reads some 25 records of a queue, most of them far behind its end.  Each one that is not in memory is
-brought in by the cold reader first; then the bisection begins again, and goes by what was read before.  The searches
-are steps as in `keysearch`: `searched` runs them.
+brought in by the cold reader first, and so is each page of its queue's files; then the bisection begins again, and
+goes by what was read before.  The searches are steps as in `keysearch`: `searched` runs them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gantry.store.keysearch import Steps
+from gantry.store.keysearch import Steps, looked_up
 
 if TYPE_CHECKING:
     from gantry.store.reading import Reader
@@ -29,7 +29,7 @@ class _ColdError(Exception):
 
 def store_time(store: Store, topic: str, queue_id: int, offset: int) -> Steps[int | None]:
     """Return the store time in ms of the record at a queue offset; None when there is none."""
-    entry = store.reader.entry(topic, queue_id, offset)
+    entry = yield from looked_up(store, partial(store.reader.entry, topic, queue_id, offset))
     if entry is None:
         return None
     if _is_cold(store.reader, entry):
@@ -50,7 +50,8 @@ def offset_by_time(store: Store, topic: str, queue_id: int, at_ms: int, upper: b
 
     while True:
         try:
-            return store.reader.offset_by_time(topic, queue_id, at_ms, upper, stored_ms)
+            look = partial(store.reader.offset_by_time, topic, queue_id, at_ms, upper, stored_ms)
+            return (yield from looked_up(store, look))
         except _ColdError as cold:
             entry = cold.entry
         yield partial(store.bring_in, [entry[:2]])

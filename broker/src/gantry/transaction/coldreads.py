@@ -10,6 +10,7 @@ machine is very short of it.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal, RefusedError
@@ -38,6 +39,10 @@ class ColdReads:
             there = asyncio.Event()
             self._store.bring_in(cold, there.set)
             await there.wait()
+
+    async def entry(self, topic: str, offset: int) -> tuple[int, int, int] | None:
+        """(log offset, size, tag code) at an offset of a topic's first queue whose record is still there."""
+        return await searched(keysearch.looked_up(self._store, partial(self._store.reader.entry, topic, 0, offset)))
 
     async def record_at(self, log_offset: int) -> Record | None:
         """The dispatched record that begins at this log offset; None for anything else that stands there."""

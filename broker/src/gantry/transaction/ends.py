@@ -14,12 +14,14 @@ cold reader before that.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
 from gantry.leaves import frames, openhalves
 from gantry.leaves.frames import Command, End
 from gantry.model import names
+from gantry.store.keysearch import drive, looked_up
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.endruns import EndRun, SettleRequest, pieces
 from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
+_Entry = tuple[int, int, int]
 _OUTCOMES = {SYS_COMMIT: TransactionState.COMMITTED, SYS_ROLLBACK: TransactionState.ROLLED_BACK}
 
 
@@ -70,22 +73,36 @@ class Ends:
         ):
             self._settling.submit(SettleRequest(connection, end, half, outcome))
             return
-        answer = self._look_closer(connection, end, outcome)
-        if answer is not None and not end.is_oneway:
-            connection.write(frames.encode(answer))
-
-    def _look_closer(self, connection: Connection, end: End, outcome: TransactionState | None) -> Command | None:
         if outcome is None:
             # RocketMQ does not answer at all here; a client that waits for an answer should get one.
             self._counts.unknown += 1
-            return reply(end)
+            self._reply(connection, end, reply(end))
+            return
+
+        def found(places: tuple[_Entry | None, _Entry | None]) -> None:
+            self._reply(connection, end, self._look_closer(connection, end, outcome, *places))
+
+        drive(looked_up(self._store, partial(self._places, end)), found)
+
+    def _reply(self, connection: Connection, end: End, answer: Command | None) -> None:
+        if answer is not None and not end.is_oneway:
+            connection.write(frames.encode(answer))
+
+    def _places(self, end: End) -> tuple[_Entry | None, _Entry | None]:
+        """Return the half-queue entries of a half and, when its segment is gone, of the copy that was carried on."""
+        entry = self._store.reader.entry(names.HALF_TOPIC, 0, end.queue_offset)
+        if entry is not None or end.log_offset >= self._store.reader.log_start:
+            return entry, None
+        return None, self._carried_on(end.queue_offset)
+
+    def _look_closer(
+        self, connection: Connection, end: End, outcome: TransactionState, entry: _Entry | None, carried: _Entry | None
+    ) -> Command | None:
         queue_offset, log_offset = end.queue_offset, end.log_offset
-        entry = self._store.reader.entry(names.HALF_TOPIC, 0, queue_offset)
         keys: tuple[str, ...] = ()
-        if entry is None and log_offset < self._store.reader.log_start:
-            entry = self._carried_on(queue_offset)
+        if carried is not None:
+            entry, log_offset = carried, carried[0]
             keys = end.transaction_id, end.message_id
-            log_offset = entry[0] if entry is not None else log_offset
         if entry is None:
             self._search.look_up(queue_offset, lambda known: self._answer_gone(connection, end, outcome, known))
             return None
@@ -96,9 +113,7 @@ class Ends:
             return self._end_at(connection, end, entry, keys, outcome)
 
         def came() -> None:
-            answer = self._end_at(connection, end, entry, keys, outcome)
-            if answer is not None and not end.is_oneway:
-                connection.write(frames.encode(answer))
+            self._reply(connection, end, self._end_at(connection, end, entry, keys, outcome))
 
         self._store.bring_in([(log_offset, entry[1])], came)
         return None
@@ -119,10 +134,9 @@ class Ends:
             answer = refusal(end, known)
         else:
             answer = self._refused(end, "no such half", f"the half queue has no message {end.queue_offset}")
-        if not end.is_oneway:
-            connection.write(frames.encode(answer))
+        self._reply(connection, end, answer)
 
-    def _carried_on(self, root: int) -> tuple[int, int, int] | None:
+    def _carried_on(self, root: int) -> _Entry | None:
         """Return the half-queue entry of a transaction's copy, when its first half was removed with its segment."""
         half = self._settling.book.find(root)
         return None if half is None else self._store.reader.entry(names.HALF_TOPIC, 0, half.current)
@@ -131,7 +145,7 @@ class Ends:
         self,
         connection: Connection,
         end: End,
-        entry: tuple[int, int, int],
+        entry: _Entry,
         keys: tuple[str, ...],
         outcome: TransactionState,
     ) -> Command | None:

@@ -43,6 +43,7 @@ _STATES = {
     None: "unknown",
 }
 _LIST_MAX = 500
+_ENTRIES_AT_ONCE = 256
 _EXAMINED_MAX = 5_000
 _SHOWN_AT_ONCE = 16  # some 20 us each
 _FILTERS = (("group", "producerGroup"), ("topic", "topic"))  # header field, and the field that has to say the same
@@ -79,7 +80,10 @@ class TransactionHandlers:
         header = headers.parse(command.code, command.ext)
         is_open = header.text("state", "open") != "given-up"
         begin, limit = header.integer("begin"), max(1, min(header.integer("limit", 100), _LIST_MAX))
-        places = list(islice(self._open_places(begin) if is_open else self._given_up_places(begin), _EXAMINED_MAX))
+        if is_open:
+            places = list(islice(self._open_places(begin), _EXAMINED_MAX))
+        else:
+            places = await self._given_up_places(begin)
         wanted = {"state": "open" if is_open else "given-up"}
         wanted |= {field: text for name, field in _FILTERS if (text := header.text(name))}
         found: list[dict[str, object]] = []
@@ -159,7 +163,7 @@ class TransactionHandlers:
             await asyncio.sleep(0)
             await self._cold.bring_in([(log_offset, size) for _, log_offset, size in part])
             for offset, log_offset, _ in part:
-                record = self._store.reader.record_at(log_offset)
+                record = await self._cold.record_at(log_offset)
                 if record is not None:
                     yield offset, await self._shown(record)
 
@@ -189,18 +193,24 @@ class TransactionHandlers:
             half = self._service.book.open[offset]
             yield offset, half.log_offset, half.size
 
-    def _given_up_places(self, begin: int) -> Iterator[tuple[int, int, int]]:
+    async def _given_up_places(self, begin: int) -> list[tuple[int, int, int]]:
         low, high = self._store.queue_range(names.CHECK_MAX_TIME_TOPIC, 0) or (0, 0)
+        found: list[tuple[int, int, int]] = []
         for offset in range(max(low, begin), high):
-            entry = self._store.reader.entry(names.CHECK_MAX_TIME_TOPIC, 0, offset)
+            entry = await self._cold.entry(names.CHECK_MAX_TIME_TOPIC, offset)
             if entry is not None:
-                yield offset, entry[0], entry[1]
+                found.append((offset, entry[0], entry[1]))
+            if len(found) >= _EXAMINED_MAX:
+                break
+            if offset % _ENTRIES_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
 
     async def _named(self, wanted: str) -> Record | None:
         """The record of the transaction with this root, unique key or offset message id: the newest there is."""
         found = None
         if wanted.isdecimal() and len(wanted) <= _ROOT_DIGITS_MAX:
-            entry = self._store.reader.entry(names.HALF_TOPIC, 0, int(wanted))
+            entry = await self._cold.entry(names.HALF_TOPIC, int(wanted))
             found = None if entry is None else await self._cold.record_at(entry[0])
         for topic in (names.HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC):
             found = found or await self._at_message_id(wanted, topic) or await self._cold.with_key(topic, wanted)

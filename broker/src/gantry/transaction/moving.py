@@ -122,7 +122,7 @@ class HalfMoves:
         return None
 
     def record(self, half: OpenHalf) -> Record | None:
-        record = self._store.reader.record_at(half.log_offset)
+        record = self._store.reader.record((half.log_offset, half.size, 0))
         if record is None:
             self.counts.unreadable += 1
             self._say(

@@ -1,7 +1,8 @@
 """/metrics: renders the table of `families` for each scrape, with prometheus_client.
 
 A census of queues and groups comes first, then family by family, a few series at a time.  After each SLICE_S of work
-other tasks get PAUSE_S, so that a scrape of many series does not delay a send.  The text is kept for a second, so that
+other tasks get PAUSE_S, so that a scrape of many series does not delay a send.  Old records that the census needs are
+read by the cold reader, and a scrape waits for the disk for a second at most.  The text is kept for a second, so that
 many scrapers cost as much as one.
 
 Everything is bounded, whatever the number of topics: a family stops at `series_max`, the whole text at SERIES_MAX, and
@@ -14,6 +15,7 @@ group are off, or are sums over all of them; those with one for each queue are o
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, islice
 
@@ -33,12 +35,14 @@ from gantry.broker.metrics.family import (
     summed_histogram,
 )
 from gantry.broker.parts import Parts
+from gantry.store.keysearch import Begin
 
 SLICE_S = 0.0005
 PAUSE_S = 0.001  # a third of the loop at most, and 10 000 series take a second
 SERIES_MAX = 200_000
 _PIECE_SERIES = 20  # some 0.2 ms
 _CACHE_S = 1.0
+_DISK_S = 1.0  # of one scrape
 _CUT, _CUT_HELP = "gantry_metrics_cut", "Metrics with more series than are shown; always 1."
 _KINDS = {COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, HISTOGRAM: HistogramMetricFamily}
 _Shown = tuple[tuple[str, ...], float | Counted]
@@ -66,8 +70,12 @@ class Metrics:
         try:
             chunks = [generate_latest(self._process)]
             time = asyncio.get_running_loop().time
-            since = time()
+            since, disk_until_s = time(), time() + _DISK_S
             for piece in _pieces(self._parts()):
+                if not isinstance(piece, bytes):
+                    await _wait_for(piece, disk_until_s)
+                    since = time()
+                    continue
                 chunks.append(piece)
                 if time() - since >= SLICE_S:
                     await asyncio.sleep(PAUSE_S)
@@ -77,6 +85,15 @@ class Metrics:
             return self._text
         finally:
             self._rendering = None
+
+
+async def _wait_for(begin: Begin, until_s: float) -> None:
+    """Begin a read of the disk and wait for it, at most until then (the loop's time)."""
+    is_there = asyncio.Event()
+    begin(is_there.set)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout_at(until_s):
+            await is_there.wait()
 
 
 def document() -> str:
@@ -100,12 +117,14 @@ class _Given(Collector):
         return [self._metric]
 
 
-def _pieces(parts: Parts | None) -> Iterator[bytes]:
-    """Yield the text in pieces, each rendered in a part of a millisecond; some are empty."""
+def _pieces(parts: Parts | None) -> Iterator[bytes | Begin]:
+    """Yield the text in pieces, each rendered in a part of a millisecond; some are empty.  Between them what begins a
+    read of the disk that may be waited for.
+    """
     if parts is None:
         return
-    for _ in parts.census.take():
-        yield b""
+    for begin in parts.census.take():
+        yield begin or b""
     family_max, left = parts.live.current.metrics.series_max, SERIES_MAX
     cut: list[str] = []
     for family in FAMILIES:

@@ -81,9 +81,8 @@ def revive_lag(parts: Parts) -> Iterator[Sample]:
 
 def revive_late_ms(parts: Parts) -> Iterator[Sample]:
     """Yield by revive queue how long its first record that is not handled has been there, in ms; 0 without one."""
-    topic = parts.pops.service.rules.revive_topic
-    for queue_id, following in parts.pops.reviver.following.items():
-        stored_ms = parts.store.reader.store_time(topic, queue_id, following)
+    for queue_id in list(parts.pops.reviver.following):
+        stored_ms = parts.pops.reviver.waiting_since(queue_id)
         yield (str(queue_id),), 0 if stored_ms is None else max(0, parts.clock.now_ms() - stored_ms)
 
 

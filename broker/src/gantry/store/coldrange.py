@@ -1,0 +1,24 @@
+"""Parts of queue and index files that are not in memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gantry.leaves import COMPILED
+from gantry.store.background import in_memory
+from gantry.store.disk import File, RealFile
+
+
+class ColdRange(NamedTuple):
+    """[start, end) of a file that is not in memory and is looked at next."""
+
+    file: File
+    start: int
+    end: int
+
+
+def cold_range(file: File, memory: memoryview, start: int, size: int) -> ColdRange | None:
+    """Return this place of a mapped file if it is known not to be in the page cache, else None; costs a system call."""
+    if COMPILED and isinstance(file, RealFile) and not in_memory(file, memory, 0, ((start, size),), 0):
+        return ColdRange(file, start, start + size)
+    return None
