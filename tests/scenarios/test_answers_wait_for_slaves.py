@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from simulation.answerswait import CHANGES
+from simulation.answerswait import CHANGES, HANDOVER
 from testkit import cpubound
 
 TESTS = Path(__file__).parents[1]
@@ -26,3 +26,7 @@ def told() -> list[str]:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_answered_when_in_sync_slaves_have_it_on_their_disks(change: str, told: list[str]) -> None:
     assert f"{change}: waited" in told, [line for line in told if line.startswith(change)]
+
+
+def test_a_planned_change_keeps_the_newest_offset(told: list[str]) -> None:
+    assert f"{HANDOVER}: kept" in told, told

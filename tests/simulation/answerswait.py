@@ -1,9 +1,11 @@
 """Changes that an in-sync slave has to have before they are answered, by every request that makes one.
 
-    python -m simulation.answerswait        for each of CHANGES a line: `NAME: waited`, or what happened instead
+    python -m simulation.answerswait        for each of CHANGES a line: `NAME: waited`, or what happened instead;
+                                            and `HANDOVER: kept`
 
 The disk of the slave hangs for a second, so that it acknowledges nothing that has to be durable there.  A request that
-is answered meanwhile could be lost with the master.
+is answered meanwhile could be lost with the master.  A planned change keeps also what does not wait: the last offset
+that a client was told is committed before the next master leads.
 """
 
 from __future__ import annotations
@@ -14,13 +16,18 @@ import warnings
 from collections.abc import Callable
 
 from gantry.leaves.frames import Command
+from gantry.replication import haapi
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from simulation.clients import Client
+from simulation.groupmember import GroupMember
 from simulation.groupworld import GroupWorld, Shape
 from simulation.routes import Always
 from simulation.world import World
+from testkit.brokerplay import send
 
+HANDOVER = "an offset before a planned change"
+_COMMITS = 400  # more than there is time for
 _HANGS_S = 1.0  # less than a group waits for a silent slave
 _GROUP = {"consumerGroup": "known", "topic": "there", "queueId": "0"}
 _QUEUE = {"brokerName": "", "topic": "there", "queueId": 0}
@@ -41,8 +48,9 @@ def locks(code: RequestCode, client: str) -> Command:
     return Command(code, body=bodies.dumps(asked))
 
 
-def commit(queue_id: str) -> Command:
-    return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=_GROUP | {"queueId": queue_id, "commitOffset": "0"})
+def commit(queue_id: str, offset: int = 0) -> Command:
+    fields = _GROUP | {"queueId": queue_id, "commitOffset": str(offset)}
+    return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=fields)
 
 
 BEFORE = (topic("there"), topic("unused"), group("known"), group("other"), commit("0"))
@@ -68,9 +76,8 @@ CHANGES: dict[str, Callable[[], Command]] = {
 }
 
 
-def told(change: Callable[[], Command]) -> str:
-    """What happened to this change: "waited" when it was answered after the slave had it, and not before."""
-    world = World(1)
+def make_group(world: World) -> tuple[GroupWorld, GroupMember, GroupMember]:
+    """Two members that are both in sync, the one that leads first."""
     group = GroupWorld(world, Shape(2, True, 2, True, 1, False))
     group.start()
     world.run(30.0, lambda: (record := group.service.record) is not None and len(record.in_sync) == 2)
@@ -78,6 +85,13 @@ def told(change: Callable[[], Command]) -> str:
     leader = group.leader()
     assert leader is not None
     (slave,) = [member for member in group.members if member is not leader]
+    return group, leader, slave
+
+
+def told(change: Callable[[], Command]) -> str:
+    """What happened to this change: "waited" when it was answered after the slave had it, and not before."""
+    world = World(1)
+    group, leader, slave = make_group(world)
     client = Client(world, group.network, "10.0.1.1", Always(leader.address))
     answers: list[Command | None] = []
 
@@ -101,6 +115,37 @@ def told(change: Callable[[], Command]) -> str:
     return world.problems[0] if world.problems else "waited"
 
 
+def kept_by_a_handover() -> str:
+    """What the next master knows of a group that commits all the time: "kept" when it is what was answered last."""
+    world = World(1)
+    group, leader, slave = make_group(world)
+    client = Client(world, group.network, "10.0.1.1", Always(leader.address))
+    committed: list[int] = []
+
+    async def commit_more() -> None:
+        for command in BEFORE:
+            await client.ask(command)
+        for _ in range(_COMMITS):
+            await client.ask(send("there", b"", 0))
+        for number in range(1, _COMMITS):
+            answer = await client.ask(commit("0", number), 1.0)
+            if answer is None or answer.code != ResponseCode.SUCCESS:
+                return
+            committed.append(number)
+
+    client.run(commit_more)
+    world.run(world.now + 30.0, lambda: len(committed) > 20)
+    leader.order(haapi.HANDOVER, target=slave.ordinal, deadlineMs=5000)
+    world.run(world.now + 10.0, lambda: group.leader() is slave and slave.is_serving)
+    world.run(world.now + 1.0)
+    parts = slave.broker.parts if slave.broker is not None else None
+    if parts is None or group.leader() is not slave or not committed:
+        return f"no handover, after {len(committed)} commits"
+    found = parts.offsets.query("known", "there", 0)
+    world.end()
+    return "kept" if found >= committed[-1] else f"{committed[-1]} was committed, and the next master says {found}"
+
+
 if __name__ == "__main__":
     # Of coroutines of dead processes, as in `simulation.run`.
     sys.unraisablehook = lambda unraisable: None
@@ -108,3 +153,4 @@ if __name__ == "__main__":
     logging.basicConfig(level=logging.CRITICAL + 1)
     for name, change in CHANGES.items():
         print(f"{name}: {told(change)}")
+    print(f"{HANDOVER}: {kept_by_a_handover()}")
