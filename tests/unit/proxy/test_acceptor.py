@@ -361,7 +361,35 @@ async def test_a_client_that_reads_slowly_is_not_let_go(tmp_path: Path) -> None:
             while client.unsent_bytes() >= before:
                 assert await asyncio.get_running_loop().sock_recv(slow, 64 << 10)
             client.look()
-            assert client in acceptor.open and client.is_stalled
+            assert client.kept_bytes and client.is_stalled
         client.look()
         assert await settles(lambda: not acceptor.open), "it reads nothing any more"
         slow.close()
+
+
+async def test_requests_that_never_come_whole_make_room_for_those_of_others(tmp_path: Path) -> None:
+    """Each claims 32 MiB, and sends some of it: gRPC's server keeps what came."""
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+    part = (50_000 + 5).to_bytes(3, "big") + b"\0\0" + (1).to_bytes(4, "big") + b"\0" + (32 << 20).to_bytes(4, "big")
+    whole = (45).to_bytes(3, "big") + b"\0\1" + (3).to_bytes(4, "big") + b"\0" + (40).to_bytes(4, "big") + bytes(40)
+
+    async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        writer.close()
+
+    async with accepting(tmp_path, serve=take) as (acceptor, port):
+        acceptor.requests = acceptors.PartialBytes(120_000)
+        loop = asyncio.get_running_loop()
+        many = [await connected(port) for _ in range(2)]
+        for nth, one in enumerate(many):
+            await loop.sock_sendall(one, preface + whole + part + bytes(50_000))
+            assert await settles(lambda nth=nth: acceptor.requests.total == (nth + 1) * (50_000 + 256))
+        other = await connected(port, "127.0.0.2")
+        await loop.sock_sendall(other, preface + part + bytes(50_000))
+        hosts = ["127.0.0.1", "127.0.0.2"]
+        assert await settles(lambda: sorted(one.peer.partition(":")[0] for one in acceptor.open) == hosts)
+        assert await settles(lambda: acceptor.requests.total == 2 * (50_000 + 256))
+        for one in (*many, other):
+            one.close()
+        assert await settles(lambda: not acceptor.open and not acceptor.requests.total)

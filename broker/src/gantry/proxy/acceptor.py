@@ -13,7 +13,8 @@ When nothing can be accepted any more, or gRPC's server is gone, the process has
 the port is silent.
 
 Bounds: connections in all, of which a host has its share; the time until the first byte and the end of a handshake; the
-time in which a client reads nothing of what is written to it, and how much all of them together leave unread.
+time in which a client reads nothing of what is written to it, and how much all of them together leave unread; the bytes
+of all requests that have not come whole, which gRPC's server keeps (`requestbytes`).
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from typing import cast
 from urllib.parse import unquote
 
 from gantry.errors import ConfigError
+from gantry.proxy.requestbytes import RequestBytes
 from gantry.transport.fairness import SharedPlaces
 from gantry.transport.output import OutputBudget
+from gantry.transport.partialbytes import PartialBytes
 from gantry.transport.silence import unsent_by_system
 from gantry.transport.tasks import Tasks, essential
 
@@ -48,6 +51,7 @@ _PAUSE_FIRST_S, _PAUSE_LAST_S = 0.1, 1.0  # while no connection can be accepted
 _BROKEN = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})  # the listener itself: no later attempt succeeds
 _BUFFER_BYTES_HIGH = 256 << 10
 _UNREAD_BYTES_MAX = 256 << 20  # of all clients
+_REQUEST_BYTES_MAX = 512 << 20  # of all requests that have not come whole: sixteen of the longest
 _TLS_HANDSHAKE = 22
 _PREFIX = "gantry-proxy"
 _NUMBERS = itertools.count(1)
@@ -91,6 +95,7 @@ class Acceptor:
         self.open: set[_Client] = set()  # the clients' sides of the connections that are passed on
         self._places = SharedPlaces(CONNECTIONS_MAX)
         self.unread = OutputBudget(_UNREAD_BYTES_MAX, lambda call: asyncio.get_running_loop().call_soon(call))
+        self.requests = PartialBytes(_REQUEST_BYTES_MAX)
         self.refused = 0
 
     def start(self, fail: Callable[[str], None]) -> None:
@@ -126,7 +131,7 @@ class Acceptor:
                 continue
             pause_s = _PAUSE_FIRST_S
             host = f"[{address[0]}]" if ":" in address[0] else address[0]
-            client = _Client(f"{host}:{address[1]}", self._places, self.unread, self.open)
+            client = _Client(f"{host}:{address[1]}", self._places, self.unread, self.requests, self.open)
             if not self._places.take(client):
                 self.refused += 1
                 connection.close()
@@ -260,9 +265,15 @@ class _Side(asyncio.Protocol):
 class _Client(_Side):
     """The client's end; it has a place among all connections until it is lost."""
 
-    def __init__(self, peer: str, places: SharedPlaces, unread: OutputBudget, opened: set[_Client]) -> None:
+    def __init__(
+        self, peer: str, places: SharedPlaces, unread: OutputBudget, requests: PartialBytes, opened: set[_Client]
+    ) -> None:
         super().__init__()
         self.peer = peer
+        self.last_active = 0.0  # loop time of the last read
+        self._requests = requests
+        self._coming = RequestBytes()
+        self._counted = 0  # of them, in the budget
         self._places = places
         self._unread = unread
         self._open = opened
@@ -288,6 +299,26 @@ class _Client(_Side):
         assert self._transport is not None
         self._transport.pause_reading()
 
+    def data_received(self, data: bytes) -> None:
+        """Count the requests that have not come whole, and pass the bytes on."""
+        self.last_active = asyncio.get_running_loop().time()
+        super().data_received(data)
+        self._coming.look_at(data)
+        if self._coming.unfinished != self._counted:
+            self._counted = self._coming.unfinished
+            if not self._requests.keep(self, self._counted):
+                self.give_way(f"{self._counted} bytes of unfinished requests, the most of all, over their budget")
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether nothing is read from the client."""
+        return self._transport is not None and not self._transport.is_reading()
+
+    def give_way(self, reason: str) -> None:
+        """End at once, because requests that have not come whole take too much."""
+        self._requests.keep(self, 0)
+        self.abort(reason)
+
     def pause_writing(self) -> None:
         """Stop reading from the server, and look whether the client reads on.
 
@@ -305,6 +336,7 @@ class _Client(_Side):
     def connection_lost(self, error: Exception | None) -> None:
         """Give back the place, and end the other end."""
         self._calm()
+        self._requests.keep(self, 0)
         self._open.discard(self)
         self.leave()
         super().connection_lost(error)
