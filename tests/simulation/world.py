@@ -76,30 +76,29 @@ class World:
 
     def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Go on until that time or until `is_over`; whether it was over."""
+        loops, events = self._loops, self._events
         for _ in range(_TURNS_MAX):
             if is_over():
                 return True
-            due = self._next()
+            # One look at all loops for both questions: when something is due, and whose turn it is then.
+            now, due, ready = self.now, NEVER, []
+            for loop in loops:
+                moment = loop.moment
+                if moment <= now:
+                    ready.append(loop)
+                if moment < due:
+                    due = moment
+            if events and events[0][0] < due:
+                due = events[0][0]
             if due > until_s:
-                self.now = max(self.now, until_s)
+                self.now = max(now, until_s)
                 return is_over()
-            if due > self.now:
-                self.now = due
-            self._step()
+            if due > now:
+                self.now = now = due
+                ready = [loop for loop in loops if loop.moment <= now]
+            if events and events[0][0] <= now:
+                heapq.heappop(events)[2]()
+                continue
+            (ready[0] if len(ready) == 1 else self.chance.choice(ready)).turn()
+            self.now += self.chance.uniform(*_TURN_S)
         raise Broken(f"{_TURNS_MAX} turns before {until_s} s: somebody goes round in circles")
-
-    def _next(self) -> float:
-        due = min([loop.moment for loop in self._loops], default=NEVER)
-        if self._events and self._events[0][0] < due:
-            due = self._events[0][0]
-        return due
-
-    def _step(self) -> None:
-        now = self.now
-        if self._events and self._events[0][0] <= now:
-            heapq.heappop(self._events)[2]()
-            return
-        ready = [loop for loop in self._loops if loop.moment <= now]
-        loop = ready[0] if len(ready) == 1 else self.chance.choice(ready)
-        loop.turn()
-        self.now += self.chance.uniform(*_TURN_S)
