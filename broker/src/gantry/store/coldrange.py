@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from gantry.leaves import COMPILED
-from gantry.store.background import in_memory
 from gantry.store.disk import File, RealFile
+
+if COMPILED:
+    # Here, because the module is there only where the leaves are compiled; each pull far behind the end asks.
+    from gantry.store.syncthread import in_memory
 
 
 class ColdRange(NamedTuple):
@@ -19,6 +22,6 @@ class ColdRange(NamedTuple):
 
 def cold_range(file: File, memory: memoryview, start: int, size: int) -> ColdRange | None:
     """Return this place of a mapped file if it is known not to be in the page cache, else None; costs a system call."""
-    if COMPILED and isinstance(file, RealFile) and not in_memory(file, memory, 0, ((start, size),), 0):
+    if COMPILED and isinstance(file, RealFile) and not in_memory(memory, 0, ((start, size),), 0):
         return ColdRange(file, start, start + size)
     return None
