@@ -120,8 +120,14 @@ def queue_ends_told(size: int) -> Callable[[], Steps]:
 
 
 def base_made(size: int) -> Callable[[], Steps]:
-    table = queues_of(size)
-    return lambda: table.base(1000)
+    table, made = queues_of(size), list[object]()
+
+    def run() -> Steps:
+        for found in table.base(1000):
+            made.append(found)  # the housekeeper gets it, and frees it
+            yield
+
+    return run
 
 
 def topic_deleted(size: int) -> Callable[[], Steps]:

@@ -62,7 +62,8 @@ def asked_of_name_server(code: RequestCode) -> Callable[[int], Callable[[], Step
 
 
 GROWN = [
-    Grown("a whole registration, at the name server", 10_000, registration_taken, is_flat=False),
+    # It takes effect in one piece: a route never shows a part of what a broker registered.
+    Grown("a whole registration, at the name server", 10_000, registration_taken, is_flat=False, step_s=0.007),
     # A body of up to 15 MiB is joined in one piece.
     Grown("all topics of a name server (206)", 500_000, asked_of_name_server(_ALL), is_flat=False, step_s=0.015),
     Grown("topics of a cluster (224)", 500_000, asked_of_name_server(_OF_CLUSTER), is_flat=False, step_s=0.015),
