@@ -333,7 +333,10 @@ def test_messages_far_behind_are_cold_only_when_their_pages_are_not_in_memory(tm
     store.bring_in(fetched.places, lambda: told.append(1))
     again = store.reader.fetch("orders", 0, 50, 10, 1 << 20, None, may_wait=False)
     assert told and not again.is_cold and again.places == fetched.places and again.bytes > 40_960
-    assert store._log.in_memory(places[50:60]) and not store._log.in_memory(places[50:100:49])
+    for form in (list, queues.Places):
+        assert store._log.in_memory(form(places[50:60])) and store._log.in_memory(form(places[50:60:3]))
+        assert not store._log.in_memory(form(places[50:100:49])), "two places"
+        assert not store._log.in_memory(form(places[50:60] + places[98:])), "neighbours, and others far behind them"
 
 
 @pytest.mark.skipif(not COMPILED, reason="missing compiled leaves; a C compiler and `make dev` build them")

@@ -30,6 +30,10 @@ from gantry.errors import StoreError
 from gantry.leaves import COMPILED
 from gantry.store.disk import File, RealFile
 
+if COMPILED:
+    # The module is there only where the leaves are compiled; each pull far behind the end asks it.
+    from gantry.store import syncthread
+
 if TYPE_CHECKING:
     from gantry.store.syncthread import Poller, SyncThread
 
@@ -92,10 +96,7 @@ def reading(file: File, ranges: Sequence[tuple[int, int]], ahead_bytes: int = 0)
     ahead_bytes: so much behind the last one will probably be read next.
     """
     if COMPILED and isinstance(file, RealFile):
-        # Here, because the module is there only where the leaves are compiled.
-        from gantry.store.syncthread import read_through
-
-        return partial(read_through, file, ranges, ahead_bytes)
+        return partial(syncthread.read_through, file, ranges, ahead_bytes)
 
     def job() -> None:
         for start, end in ranges:
@@ -113,8 +114,6 @@ def in_memory(
     Costs a system call for a stretch of places, no more than `near_bytes` apart; touches no page.
     """
     if COMPILED and isinstance(file, RealFile):
-        from gantry.store import syncthread
-
         return syncthread.in_memory(memory, base, places, near_bytes)
     return False
 
@@ -296,9 +295,7 @@ def _sync_thread(poller: Poller | None) -> SyncThread | None:
     """The compiled flusher, where there is a loop that can poll for it and the leaves are compiled."""
     if poller is None or not COMPILED:
         return None
-    from gantry.store.syncthread import SyncThread
-
-    return SyncThread(poller)
+    return syncthread.SyncThread(poller)
 
 
 class _InlineWorker:

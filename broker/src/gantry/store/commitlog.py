@@ -365,6 +365,8 @@ class CommitLog:
         """Whether these (log offset, size) are in the page cache, so that reading them waits for no disk."""
         segment = self.segments.at(places[0][0])
         if places[-1][0] < segment.end and places[0][0] <= places[-1][0]:
+            if isinstance(places, queues.Places):
+                places = places.stretches()[:]  # one item for neighbours, not one for each record of a pull
             return in_memory(segment.file, segment.view, segment.start, places, NEAR_BYTES)
         return all(
             in_memory(segment.file, segment.view, 0, [(start, end - start) for start, end in ranges], 0)
