@@ -226,7 +226,7 @@ async def test_a_topic_goes_with_its_object_where_that_is_asked_for(tmp_path: Pa
         await play.once(key)
         assert not play.server.has(key) and await play.once(key) is None
         assert [await play.topic("tea", group) for group in range(2)] == [None, None]
-        assert "tea" not in play.cluster.server.table.topics()
+        assert "tea" not in play.cluster.server.table.topics
 
 
 async def test_a_topic_stays_where_nothing_else_is_asked_for(tmp_path: Path) -> None:
