@@ -313,7 +313,7 @@ async def at_length(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) 
     """Answer more than a client's system takes of it."""
     await reader.readexactly(1)
     with contextlib.suppress(OSError):
-        writer.write(bytes(32 << 20))
+        writer.write(bytes(16 << 20))
         await writer.drain()
     writer.close()
 
@@ -335,8 +335,9 @@ async def test_a_host_with_half_of_all_connections_gets_no_more_and_others_do(
 
 async def test_clients_that_do_not_read_are_bounded_together_and_those_of_the_host_with_most_go(tmp_path: Path) -> None:
     async with accepting(tmp_path, serve=at_length) as (acceptor, port):
-        acceptor.unread = acceptors.OutputBudget(3 * acceptors._BUFFER_BYTES_HIGH, asyncio.get_running_loop().call_soon)
-        deaf = [await connected(port) for _ in range(4)]
+        acceptor.unread = acceptors.OutputBudget(6 * acceptors._BUFFER_BYTES_HIGH, asyncio.get_running_loop().call_soon)
+        # Each keeps once to twice as much, so those that stay keep more than the other one together.
+        deaf = [await connected(port) for _ in range(7)]
         for one in deaf:
             one.sendall(b"x")
         assert await settles(lambda: acceptor.unread.closed >= 1)
@@ -344,7 +345,9 @@ async def test_clients_that_do_not_read_are_bounded_together_and_those_of_the_ho
         other.sendall(b"x")
         taken, loop = 0, asyncio.get_running_loop()
         while taken < 1 << 20:
-            taken += len(await loop.sock_recv(other, 1 << 20))
+            came = await loop.sock_recv(other, 1 << 20)
+            assert came, "it was closed"
+            taken += len(came)
         for one in (*deaf, other):
             one.close()
         assert await settles(lambda: not acceptor.open and not acceptor.unread.noted)
@@ -362,8 +365,10 @@ async def test_a_client_that_reads_slowly_is_not_let_go(tmp_path: Path) -> None:
                 assert await asyncio.get_running_loop().sock_recv(slow, 64 << 10)
             client.look()
             assert client.kept_bytes and client.is_stalled
-        client.look()
-        assert await settles(lambda: not acceptor.open), "it reads nothing any more"
+        async with asyncio.timeout(HANG_S):
+            while acceptor.open:  # its system may take a little more of what it does not read
+                client.look()
+                await asyncio.sleep(0)
         slow.close()
 
 

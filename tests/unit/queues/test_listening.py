@@ -135,7 +135,7 @@ async def answers(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
     writer.write(GET)
     try:
         return (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), HANG_S)).startswith(b"HTTP/1.1 200 ")
-    except (asyncio.IncompleteReadError, ConnectionResetError):
+    except (asyncio.IncompleteReadError, ConnectionError):
         return False
 
 
@@ -162,6 +162,7 @@ async def test_a_host_with_half_of_all_connections_gets_no_more_and_others_do() 
 
 async def test_heads_that_are_never_whole_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "HEAD_BYTES_MAX", 40_000)
+    monkeypatch.setattr(listening, "_SWEEP_S", 3600.0)  # none of them is closed for the time that it takes
     line = b"X-Long: " + b"x" * 4000 + b"\r\n"
     begun = b"GET / HTTP/1.1\r\nHost: here\r\n"
     async with listener(small) as (made, port):
@@ -253,7 +254,9 @@ async def test_a_call_does_not_begin_before_its_client_has_read_the_answers_befo
         writer.close()
 
 
-async def test_who_reads_a_long_answer_slowly_is_not_closed() -> None:
+async def test_who_reads_a_long_answer_slowly_is_not_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_SWEEP_S", 3600.0)  # a look at another time would be the last one
+
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=bytes(16 << 20))
 
@@ -270,6 +273,8 @@ async def test_who_reads_a_long_answer_slowly_is_not_closed() -> None:
                 assert await asyncio.wait_for(reader.read(1 << 14), HANG_S)
             made.close_slow(now := now + 0.6 * listening.ANSWER_S)
             assert not made.slow
-        made.close_slow(now + 2 * listening.ANSWER_S)
-        assert made.slow == 1, "it reads nothing any more"
+        async with asyncio.timeout(HANG_S):
+            while not made.slow:  # its system may take a little more of what it does not read
+                await asyncio.sleep(0)
+                made.close_slow(now := now + 2 * listening.ANSWER_S)
         writer.close()
