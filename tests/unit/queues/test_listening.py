@@ -209,6 +209,27 @@ async def test_what_is_sent_while_a_call_waits_is_bounded(monkeypatch: pytest.Mo
             one.close()
 
 
+async def test_who_is_refused_before_its_body_has_come_reads_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listening, "_LINGER_S", HANG_S)
+
+    async def refuse(request: web.BaseRequest) -> web.StreamResponse:
+        found = web.Response(status=403, body=b"why")
+        found.force_close()
+        return found
+
+    async with listener(refuse) as (made, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        length = 5 * listening.HEAD_BYTES_MAX
+        writer.write(b"PUT / HTTP/1.1\r\nHost: here\r\nContent-Length: %d\r\n\r\n" % length)
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 403 ")
+        for _ in range(5):
+            writer.write(bytes(length // 5))
+            await writer.drain()
+        assert await reader.read() == b"why"
+        assert not made.slow and not made.heads.total
+        writer.close()
+
+
 async def test_answers_that_are_not_read_are_bounded_and_those_of_the_host_with_most_go() -> None:
     large = bytes(8 << 20)
 

@@ -21,7 +21,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
-from aiohttp import web
+from aiohttp import StreamReader, web
 
 from gantry.transport.descriptors import limit
 from gantry.transport.fairness import Owner, SharedPlaces
@@ -113,7 +113,8 @@ class QueueConnection(web.RequestHandler):
     """One connection."""
 
     __slots__ = (
-        "_answered_at", "_begun_at", "_bounds", "_has_call", "_head_bytes", "is_calling", "last_active", "peer",
+        "_answered_at", "_begun_at", "_bounds", "_has_call", "_head_bytes", "_unread_body", "is_calling", "last_active",
+        "peer",
     )
 
     def __init__(self, bounds: HttpListener, server: web.Server) -> None:
@@ -135,6 +136,7 @@ class QueueConnection(web.RequestHandler):
         self._begun_at: float | None = loop.time()  # of a request whose head is not whole; a new connection owes one
         self._head_bytes = 0  # that came of it
         self._has_call = False  # the head of a request that is not answered is whole
+        self._unread_body: StreamReader | None = None  # of a call that was answered before it had come
         self._answered_at = 0.0  # or when some of the answer was read
         self.is_calling = False
 
@@ -166,7 +168,8 @@ class QueueConnection(web.RequestHandler):
         if self._begun_at is None:
             self._begun_at = self.last_active
         call, before = self._current_request, len(self._messages)
-        is_early = not self._has_call or (call is not None and call.content.is_eof())
+        body = self._unread_body if call is None else call.content
+        is_early = (body is None or body.is_eof()) and (call is not None or not self._has_call)
         super().data_received(data)
         if len(self._messages) > before:
             self._has_call = True
@@ -180,6 +183,9 @@ class QueueConnection(web.RequestHandler):
 
     def answered(self) -> None:
         """Note that the call has ended; what came meanwhile is the next request."""
+        call = self._current_request
+        # The library drops what comes of it for a while, so that the client reads why it was refused.
+        self._unread_body = None if call is None or call.content.is_eof() else call.content
         self.is_calling = False
         self._has_call = bool(self._messages)
         self._begun_at = None
