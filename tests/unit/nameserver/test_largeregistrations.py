@@ -95,6 +95,17 @@ async def test_others_are_answered_while_all_topics_are_gone_over(code: RequestC
         assert json.loads(answer.body)["topicList"] == sorted(f"T{number}" for number in range(5000))
 
 
+async def test_two_clients_of_one_host_list_all_topics_at_once() -> None:
+    server = Server()
+    server.send(registration(5000))
+    await until(lambda: server.table.live_count == 1)
+    two = [FakeConnection("10.0.0.2:1"), FakeConnection("10.0.0.2:2")]
+    for one in two:
+        server.serve(one, [Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, opaque=3)])  # type: ignore[arg-type]
+    await until(lambda: not any(one.pauses for one in two))
+    assert [(answer.code, one.closed) for one in two for answer in one.take()] == [(0, False), (0, False)]
+
+
 async def test_few_compressed_bytes_are_read_in_slices_too() -> None:
     server = Server()
     topics = [f"T{number} 4 4 6 SINGLE_TAG".encode() for number in range(5000)]

@@ -51,6 +51,16 @@ def test_bytes_are_shared_as_places_are() -> None:
     assert places.taken == 0 and not vars(places)["_of_host"] and not vars(places)["_of_owner"]
 
 
+def test_who_takes_nothing_leaves_nothing_and_may_give_it_back_at_any_time() -> None:
+    places = SharedPlaces(900)
+    one, same_host = clients("10.0.0.1", 2)
+    for first, second in ((0, 0), (0, 300), (300, 0)):
+        assert places.take(one, first) and places.take(same_host, second)
+        places.give_back(one, first)
+        places.give_back(same_host, second)
+        assert places.taken == 0 and not vars(places)["_of_host"] and not vars(places)["_of_owner"]
+
+
 def test_after_several_greedy_hosts_the_next_one_finds_a_place() -> None:
     places = SharedPlaces(10_000)
     for number in range(10):

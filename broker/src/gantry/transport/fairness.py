@@ -41,6 +41,8 @@ class SharedPlaces:
 
     def take(self, owner: Owner, count: int = 1) -> bool:
         """Take places; False, and none is taken, when the owner or its host would have more than its share."""
+        if not count:
+            return True  # nothing is kept of nothing, so that nothing is left of it
         host, free = host_of(owner.peer), self.most - self.taken
         of_host = self._of_host.get(host, 0)
         of_owner = self._of_owner.get(owner, 0)
@@ -53,6 +55,8 @@ class SharedPlaces:
 
     def give_back(self, owner: Owner, count: int = 1) -> None:
         """Give back places that were taken."""
+        if not count:
+            return
         host = host_of(owner.peer)
         self.taken -= count
         self._of_host[host] -= count
