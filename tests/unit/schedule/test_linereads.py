@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from gantry.store.coldrange import ColdRange
+from gantry.store.disk import RealDisk
 from testkit.delayplay import DelayPlay
 
 
@@ -51,6 +54,31 @@ def test_records_of_a_level_are_delivered_when_they_are_there_and_in_order() -> 
         play.deliver()
     assert play.visible() == [b"%d" % number for number in range(600)] and woken
     assert sum(cold.sizes) == 600
+
+
+def test_entries_that_are_never_said_to_be_in_memory_are_asked_for_once_and_delivered(tmp_path: Path) -> None:
+    play = DelayPlay()
+    for number in range(600):
+        play.send(b"%d" % number, DELAY="18")
+    asked: list[int] = []
+    file = RealDisk().open(str(tmp_path / "entries"), create=True)
+
+    def cold_entries(topic: str, queue_id: int, offset: int, count: int) -> ColdRange | None:
+        return ColdRange(file, offset, offset + count) if offset < 600 else None
+
+    def bring_in(places: list[tuple[int, int]] | ColdRange, done: Callable[[], None], ahead_bytes: int = 0) -> None:
+        if isinstance(places, ColdRange):
+            asked.append(places.start)
+        done()
+
+    play.store.reader.cold_entries = cold_entries  # type: ignore[method-assign]
+    play.store.reader.is_cold = lambda places, end=0: True  # type: ignore[method-assign]
+    play.store.bring_in = bring_in  # type: ignore[assignment, method-assign]
+    play.clock.advance(7_200_000)
+    for _ in range(20):
+        play.deliver()
+    assert play.visible() == [b"%d" % number for number in range(600)]
+    assert asked == [0, 256, 512]
 
 
 def test_they_are_asked_for_before_they_are_due() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.store import queuefiles
+from gantry.store import coldrange, queuefiles
 from gantry.store.coldplaces import begins_at, cold_at, stored_ms_if_read
 from gantry.store.coldrange import ColdRange
 from gantry.store.disk import File
@@ -146,3 +146,16 @@ def test_a_look_that_is_broken_off_leaves_no_trace(store: Store, files: Files) -
     cold = store.reader.look(partial(store.reader.entry, *QUEUE, 3), ())
     assert isinstance(cold, ColdRange)
     assert store.reader.entry(*QUEUE, 3) is not None, "outside of a look the disk is waited for"
+
+
+def test_where_the_kernel_tells_nothing_no_entry_counts_as_cold(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = store._table.get(*QUEUE)
+    assert queue is not None and queue.stored == COUNT
+    monkeypatch.setattr(coldrange, "COMPILED", True)
+    monkeypatch.setattr(coldrange, "_IS_TOLD", False, raising=False)
+    monkeypatch.setattr(coldrange, "in_memory", lambda *given: False, raising=False)
+    reader = store.reader
+    assert all(reader.cold_entries(*QUEUE, offset, 1) is None for offset in range(COUNT))
+    entry = reader.entry(*QUEUE, COUNT - 1)
+    assert entry is not None and entry[0] > reader.log_start
+    assert begins_at(store, *QUEUE, COUNT - 1) == entry[0], "retention waits for nothing"

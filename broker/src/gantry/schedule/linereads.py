@@ -33,6 +33,7 @@ class LineReads:
         self._places = places
         self._came_to = came
         self._there: dict[int, int] = {}  # by level: records before this queue offset have been read
+        self._entries_at: dict[int, int] = {}  # by level: the queue offset from which on entries were asked for last
         self._coming: set[int] = set()  # levels of which some are being read
 
     def ready(self, line: Line, now_ms: int, count_max: int) -> int:
@@ -43,7 +44,7 @@ class LineReads:
         if there <= count_max:
             behind = max(there, 0)
             at = line.next + behind
-            entries = self._store.reader.cold_entries(names.SCHEDULE_TOPIC, line.queue_id, at, _AT_ONCE)
+            entries = self._cold_entries(line, at)
             if entries is not None:
                 self._ask_for_entries(line, entries)
             elif not self._is_cold(line, behind):
@@ -52,6 +53,18 @@ class LineReads:
                 self._ask(line, behind, now_ms)
             there = self._there.get(line.level, 0) - line.next
         return min(max(there, 0), count_max)
+
+    def _cold_entries(self, line: Line, at: int) -> ColdRange | None:
+        """Return what to ask for before these entries are read.
+
+        Once: where memory is so short that they are gone again, or nobody can tell, they are read all the same.
+        """
+        if line.level not in self._coming and self._entries_at.get(line.level) == at:
+            return None
+        found = self._store.reader.cold_entries(names.SCHEDULE_TOPIC, line.queue_id, at, _AT_ONCE)
+        if found is not None:
+            self._entries_at[line.level] = at
+        return found
 
     def _is_cold(self, line: Line, behind: int) -> bool:
         found = self._places.of_line(line, 1, behind)
