@@ -282,7 +282,8 @@ public final class Driver {
         }
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(c.text("group"));
         configure(consumer);
-        consumer.setInstanceName(c.text("id"));
+        // Ids come again in each test, and a client of the same name may still be ending: it would be shared, and is closed.
+        consumer.setInstanceName(c.text("id") + "-" + c.text("group"));
         extra.run(null, consumer, c, answer);
         synchronized (this) {
             consumers.put(c.text("id"), consumer);
